@@ -1,0 +1,82 @@
+"""The control messages between the workbench and `launcher.agent`: JSON lines on the agent's stdin and stdout."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field="op"):
+    """Start a run. The folder exists already and holds its `manifest.json`.
+
+    `entrypoint` is `module:function`; each rank imports it and calls it with `argument` (plain JSON).
+    `timeout_s` counts from the moment the agent reads this request; 0 means no limit.
+    """
+
+    run_id: str
+    folder: str
+    entrypoint: str
+    argument: dict[str, Any]
+    world_size: int
+    launcher: Literal["warm", "torchrun"] = "warm"
+    environment: dict[str, str] = {}
+    timeout_s: float = 0.0
+    listen: str = ""
+    """Empty: a unix socket. `HOST:PORT`: TCP for ranks on other nodes (port 0: given by the system)."""
+
+
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="op"):
+    """End the run that is in progress: SIGTERM to the ranks, SIGKILL after the grace time.
+
+    `reason` becomes part of the result; `exit_code` is what the run ends with (130, 143, 129).
+    """
+
+    run_id: str
+    reason: str = "stopped"
+    exit_code: int = 130
+
+
+class DetachRequest(msgspec.Struct, frozen=True, kw_only=True, tag="detach", tag_field="op"):
+    """Outlive the end of stdin: finish the run in progress, then leave."""
+
+
+class QuitRequest(msgspec.Struct, frozen=True, kw_only=True, tag="quit", tag_field="op"):
+    """Leave now; a run in progress is stopped first."""
+
+
+Request = RunRequest | StopRequest | DetachRequest | QuitRequest
+
+
+class Warm(msgspec.Struct, frozen=True, kw_only=True, tag="warm", tag_field="reply"):
+    """torch is loaded in the forkserver: the next run starts fast. `seconds` since the agent began."""
+
+    seconds: float
+    torch_version: str = ""
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started", tag_field="reply"):
+    """The collector listens and the ranks are being started."""
+
+    run_id: str
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="reply"):
+    """Every process of the run has ended and `result.json` is written."""
+
+    run_id: str
+    exit_code: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused", tag_field="reply"):
+    """A request that cannot be served (another run in progress, unreadable line, folder missing)."""
+
+    message: str
+    run_id: str = ""
+
+
+Reply = Warm | Started | Finished | Refused
+
+encode = msgspec.json.Encoder().encode
+decode_request = msgspec.json.Decoder(Request).decode
+decode_reply = msgspec.json.Decoder(Reply).decode
