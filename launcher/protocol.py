@@ -1,4 +1,4 @@
-"""The control messages between the workbench and `launcher.agent`: JSON lines on the agent's stdin and stdout."""
+"""The control messages between the workbench and the agent: JSON lines on the agent's stdin and stdout."""
 
 from __future__ import annotations
 
