@@ -1,0 +1,1 @@
+"""Tests of the bandwidth lab: formulas, table and links without processes, then the lab on real ranks."""
