@@ -20,6 +20,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field
     argument: dict[str, Any]
     world_size: int
     launcher: Literal["warm", "torchrun"] = "warm"
+    command: list[str] = []
+    """With launcher `torchrun`: the command to run, `entrypoint` and `argument` are not used then."""
     environment: dict[str, str] = {}
     timeout_s: float = 0.0
     listen: str = ""

@@ -1,0 +1,222 @@
+"""The agent: one warm process a node that runs torchrun's own elastic agent. The torch part.
+
+Started by `launcher.client`, or by hand: `python -m launcher.agent [--preload MODULE]`, requests on stdin,
+replies on stdout (see `launcher.protocol`). It starts a forkserver that preloads torch and what labs need,
+then one collector, and serves runs one after another, each with fresh processes.
+
+torch is imported inside functions: multiprocessing may run this module again in a rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher import lifeline, preload, rank
+from launcher.collector_client import CollectorClient
+from launcher.control import RunControl
+from launcher.protocol import Warm
+from launcher.service import Service
+
+if TYPE_CHECKING:
+    from torch.multiprocessing.spawn import ProcessContext
+
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+MONITOR_INTERVAL_S = 0.05
+RENDEZVOUS_TIMEOUT_S = 60
+SHUTDOWN_TIMEOUT_S = 3
+BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
+"""What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
+
+
+def start_forkserver(modules: Sequence[str]) -> None:
+    """Start the forkserver from the main thread (its life is tied to this thread); it loads by itself."""
+    os.environ[preload.AGENT_PID] = str(os.getpid())
+    multiprocessing.forkserver.set_forkserver_preload([*BEFORE_LABS, *modules])
+    multiprocessing.forkserver.ensure_running()
+
+
+def wait_until_warm() -> None:
+    """Wait until the forkserver has imported everything: it forks only then.
+
+    Raises:
+        EOFError: the forkserver ended while it was loading.
+    """
+    process = multiprocessing.get_context("forkserver").Process(target=rank.probe)
+    process.start()
+    process.join()
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def rank_environment(control: RunControl, telemetry: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a rank, beside those that torchrun sets."""
+    return {
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+        "NCCL_SOCKET_IFNAME": LOOPBACK,
+        "OMP_NUM_THREADS": str(max(1, cores() // control.request.world_size)),
+        **telemetry,
+        **control.request.environment,
+    }
+
+
+def exit_codes(context: ProcessContext | None) -> dict[int, int]:
+    """Exit code of each rank that has ended; negative is the signal that ended it."""
+    if context is None:
+        return {}
+    codes = {number: process.exitcode for number, process in enumerate(context.processes)}
+    return {number: code for number, code in codes.items() if code is not None}
+
+
+class Elastic:
+    """torchrun's elastic agent, and the processes that it starts."""
+
+    def __init__(self) -> None:
+        import torch.multiprocessing
+        from torch.distributed.launcher import api
+
+        self._api = api
+        self._control: RunControl | None = None
+        self._context: ProcessContext | None = None
+        multiprocessing_api: Any = torch.multiprocessing
+        self._start: Callable[..., ProcessContext] = multiprocessing_api.start_processes
+        # elastic_launch keeps the pids and exit codes of its ranks to itself, but starts them by this.
+        multiprocessing_api.start_processes = self._start_and_keep
+
+    def _start_and_keep(self, *arguments: Any, **options: Any) -> ProcessContext:
+        context = self._start(*arguments, **options)
+        self._context = context
+        if self._control is not None:
+            self._control.launched([process.pid for process in context.processes])
+        return context
+
+    def _config(self, control: RunControl) -> Any:
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+
+        known = {field.name for field in dataclasses.fields(self._api.LaunchConfig)}
+        newer: dict[str, Any] = {"shutdown_timeout": SHUTDOWN_TIMEOUT_S, "signals_to_handle": "SIGQUIT"}
+        return self._api.LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=control.request.world_size,
+            run_id=control.request.run_id,
+            rdzv_backend="c10d",
+            rdzv_endpoint="127.0.0.1:0",
+            rdzv_configs={"timeout": RENDEZVOUS_TIMEOUT_S},
+            local_addr="127.0.0.1",
+            max_restarts=0,
+            monitor_interval=MONITOR_INTERVAL_S,
+            start_method="forkserver",
+            logs_specs=DefaultLogsSpecs(log_dir=os.devnull),  # launcher.rank redirects, on macOS too
+            **{name: value for name, value in newer.items() if name in known},
+        )
+
+    def launch(self, control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
+        """Run the ranks of one warm run; returns when all are gone, with their exit codes."""
+        from torch.distributed.elastic.multiprocessing import SignalException
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+        request = control.request
+        environment = rank_environment(control, telemetry)
+        argument = json.dumps(request.argument)
+        self._control, self._context = control, None
+        try:
+            start = self._api.elastic_launch(self._config(control), rank.run)
+            start(request.entrypoint, argument, environment, request.folder)
+        except (ChildFailedError, SignalException):
+            pass  # the codes and the ranks' own events say more
+        finally:
+            self._control = None
+        return exit_codes(self._context)
+
+
+def run_torchrun(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
+    """Run the request's own `torchrun` command as a child; returns no codes, torchrun keeps them."""
+    request = control.request
+    log = rank.log_path(Path(request.folder), 0, "stderr").with_name("torchrun.log")
+    wrapper = [sys.executable, "-P", "-m", "launcher.lifeline", str(os.getpid())]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*wrapper, *request.command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **rank_environment(control, telemetry)},
+            process_group=0,
+        )
+    control.launched([process.pid])
+    process.wait()
+    return {}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until asked to quit or until stdin ends; returns the exit code."""
+    began = time.monotonic()
+    parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__.splitlines()[0])
+    parser.add_argument("--preload", action="append", default=[], help="module for the forkserver to import")
+    parser.add_argument("--temp", default="", help="folder for temporary files, removed at the end")
+    parser.add_argument("--detached", action="store_true", help="finish the run when stdin ends")
+    options = parser.parse_args(arguments)
+    _forget_main_module()
+    temp = options.temp or tempfile.mkdtemp(prefix="worldsize-agent-")
+    tempfile.tempdir = temp
+    os.environ["TMPDIR"] = temp
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else prints here goes to the log, never between the replies
+    lifeline.adopt_orphans()
+    collector = CollectorClient()
+    try:
+        collector.start()
+        start_forkserver(options.preload)
+        service = Service(replies, collector, _launcher(), options.detached)
+        service.listen(sys.stdin.buffer)
+        wait_until_warm()
+        service.reply(Warm(seconds=time.monotonic() - began, torch_version=_torch_version()))
+        service.serve()
+    finally:
+        collector.close()
+        shutil.rmtree(temp, ignore_errors=True)
+    return 0
+
+
+def _launcher() -> Any:
+    elastic = Elastic()
+
+    def launch(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
+        start = run_torchrun if control.request.launcher == "torchrun" else elastic.launch
+        return start(control, telemetry)
+
+    return launch
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _forget_main_module() -> None:
+    """Keep multiprocessing from running this module again in every rank: they need nothing of it."""
+    main_module = sys.modules["__main__"]
+    main_module.__spec__ = None
+    if hasattr(main_module, "__file__"):
+        del main_module.__file__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

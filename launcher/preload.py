@@ -1,0 +1,16 @@
+"""First module that the agent's forkserver imports: it ties the forkserver to the agent's life.
+
+The agent's pid comes in the environment, since the forkserver's arguments are multiprocessing's own.
+Without it (someone imports this module elsewhere) nothing happens.
+"""
+
+from __future__ import annotations
+
+import os
+
+from launcher.lifeline import arm_server
+
+AGENT_PID = "WORLDSIZE_AGENT_PID"
+
+if os.environ.get(AGENT_PID):
+    arm_server(int(os.environ[AGENT_PID]))

@@ -1,0 +1,173 @@
+"""The agent's control loop: requests in, runs one after another, replies out. No torch here.
+
+A thread reads the requests, so that a stop arrives while the main thread is inside torchrun's elastic
+agent; the main thread does the runs, since the elastic agent and the forkserver need it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+import msgspec
+
+from launcher.collector_client import CollectorClient, CollectorError
+from launcher.control import RunControl
+from launcher.protocol import (
+    DetachRequest,
+    Finished,
+    QuitRequest,
+    Refused,
+    Reply,
+    RunRequest,
+    Started,
+    StopRequest,
+    decode_request,
+    encode,
+)
+
+Launch = Callable[[RunControl, dict[str, str]], dict[int, int]]
+"""Runs the ranks with the given telemetry environment until all are gone; returns exit codes by rank."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LEAVE = 130
+
+
+class Service:
+    """One agent's requests and replies."""
+
+    def __init__(
+        self, replies: BinaryIO, collector: CollectorClient, launch: Launch, detached: bool = False
+    ) -> None:
+        self._replies = replies
+        self._collector = collector
+        self._launch = launch
+        self._detached = detached
+        self._leaving = False
+        self._current: RunControl | None = None
+        self._runs: queue.SimpleQueue[RunControl | None] = queue.SimpleQueue()
+        self._lock = threading.RLock()
+        self._main_thread = threading.main_thread().ident or 0
+        collector.on_failed = self._rank_failed
+        collector.on_lost = self._collector_lost
+
+    def reply(self, reply: Reply) -> None:
+        """Write one reply; a workbench that is gone is not an error here."""
+        with self._lock:
+            try:
+                self._replies.write(encode(reply) + b"\n")
+                self._replies.flush()
+            except OSError:
+                self._replies = open(os.devnull, "wb")  # noqa: SIM115
+
+    def listen(self, requests: BinaryIO) -> None:
+        """Start the thread that reads requests until EOF, and take over the ending signals."""
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+        threading.Thread(target=self._read, args=(requests,), name="requests", daemon=True).start()
+
+    def serve(self) -> None:
+        """Do runs until asked to quit, or until the workbench is gone (main thread)."""
+        while not self._leaving or self._current is not None:
+            control = self._runs.get()
+            if control is None:
+                continue
+            try:
+                self._run(control)
+            finally:
+                self._current = None
+                if self._leaving:
+                    self._runs.put(None)
+
+    def _run(self, control: RunControl) -> None:
+        request = control.request
+        try:
+            environment = self._collector.open(request, control.requested)
+        except CollectorError as error:
+            self.reply(Refused(message=str(error), run_id=request.run_id))
+            return
+        control.begin()
+        self.reply(Started(run_id=request.run_id))
+        try:
+            codes = self._launch(control, environment)
+        finally:
+            control.finish()
+        exit_code = self._collector.seal(codes, control.ending)
+        self.reply(Finished(run_id=request.run_id, exit_code=exit_code))
+
+    def _read(self, requests: BinaryIO) -> None:
+        for line in requests:
+            try:
+                request = decode_request(line)
+            except msgspec.DecodeError as error:
+                self.reply(Refused(message=f"unreadable request: {error}"))
+                continue
+            if isinstance(request, RunRequest):
+                self._accept(request)
+            elif isinstance(request, StopRequest):
+                self._stop(request)
+            elif isinstance(request, DetachRequest):
+                self._detached = True
+            elif isinstance(request, QuitRequest):
+                self._leave("the workbench quit", LEAVE)
+                return
+        if self._detached:
+            self._leaving = True
+            self._runs.put(None)
+        else:
+            self._leave("the workbench ended", 128 + signal.SIGHUP)
+
+    def _accept(self, request: RunRequest) -> None:
+        with self._lock:
+            if self._current is not None:
+                busy = self._current.request.run_id
+                self.reply(Refused(message=f"run {busy} is still in progress", run_id=request.run_id))
+            elif not Path(request.folder).is_dir():
+                missing = f"the run's folder {request.folder} does not exist"
+                self.reply(Refused(message=missing, run_id=request.run_id))
+            else:
+                self._current = RunControl(
+                    request, self._collector.ask_for_stacks, self._break_launch, self._stuck
+                )
+                self._runs.put(self._current)
+
+    def _stop(self, request: StopRequest) -> None:
+        current = self._current
+        if current is None or current.request.run_id != request.run_id:
+            self.reply(Refused(message=f"run {request.run_id} is not in progress", run_id=request.run_id))
+        else:
+            current.stop(request.reason, request.exit_code)
+
+    def _leave(self, reason: str, exit_code: int) -> None:
+        self._leaving = True
+        current = self._current
+        if current is not None:
+            current.stop(reason, exit_code)
+        self._runs.put(None)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._leave(f"the agent got {signal.Signals(number).name}", 128 + number)
+
+    def _rank_failed(self, rank: int) -> None:
+        current = self._current
+        if current is not None:
+            current.rank_failed(rank)
+
+    def _collector_lost(self) -> None:
+        current = self._current
+        if current is not None:
+            current.fail(2, "the recorder of the run ended before the run did")
+
+    def _break_launch(self) -> None:
+        """Raise in the main thread: all ranks are gone and the elastic agent still waits for them."""
+        signal.pthread_kill(self._main_thread, signal.SIGQUIT)
+
+    def _stuck(self) -> None:
+        """Last way out: leave without the main thread; the collector writes the result."""
+        os._exit(1)

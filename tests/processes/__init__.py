@@ -1,0 +1,1 @@
+"""Real agents and real ranks: how runs start, end, and leave nothing behind."""
