@@ -1,0 +1,233 @@
+"""The rank's end of the telemetry: events go into a buffer, a thread sends them, a step never waits.
+
+The thread flushes every 50 ms, and at once for a failure, a check and the end. When the reader is too slow
+and the buffer full, the oldest spans, scalars and samples are dropped and counted; nothing else ever is.
+The same thread notices when the collector is gone (the rank leaves with it) and answers its requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from launcher import channel
+from launcher.events import AnyEvent, Check, Dropped, End, Failure, Lane, Log, Phase, Sample, Scalar, Span
+
+FLUSH_S = 0.05
+WAITING_AFTER_NS = 250_000_000
+CAPACITY = 100_000
+"""Events that may wait in memory: about 20 MB, a second of the fastest emission measured."""
+CHUNK = 2_000
+COLLECTOR_GONE = 77
+"""Exit code of a rank whose collector went away."""
+_DROPPABLE = (Span, Scalar, Sample)
+_URGENT = (Failure, Check, End)
+
+
+class Emitter:
+    """Sends one rank's events. Without a socket every method is a no-op, so labs need no second path."""
+
+    def __init__(self, rank: int, connection: socket.socket | None = None, capacity: int = CAPACITY) -> None:
+        self.rank = rank
+        self.dropped = 0
+        self._connection = connection
+        self._capacity = capacity
+        self._buffer: deque[AnyEvent] = deque()
+        self._kept: deque[AnyEvent] = deque()
+        self._pending: tuple[int, str, str, int] | None = None
+        self._announced = False
+        self._wake = threading.Event()
+        self._sent = threading.Condition()
+        self._in_flight = False
+        self._closing = False
+        self._unreported = 0
+        self._main = threading.main_thread().ident or 0
+        self._append = self._buffer.append
+        self._encode = msgspec.json.Encoder().encode_lines
+        if connection is not None:
+            connection.setblocking(False)
+            self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
+            self._thread.start()
+
+    @property
+    def connected(self) -> bool:
+        """Whether events go anywhere."""
+        return self._connection is not None
+
+    def emit(self, event: AnyEvent) -> None:
+        """Queue one event; urgent kinds are sent at once by the thread."""
+        if self._connection is None:
+            return
+        self._append(event)
+        if isinstance(event, _URGENT):
+            self._wake.set()
+        if len(self._buffer) > self._capacity:
+            self._drop()
+
+    def span(self, lane: Lane, name: str, t0: int, t1: int, **fields: Any) -> None:
+        """Queue a span from `t0` to `t1` (ns); `fields` are those of `Span`."""
+        if self._connection is None:
+            return
+        self._append(Span(t=t0, rank=self.rank, t1=t1, lane=lane, name=name, **fields))
+        if len(self._buffer) > self._capacity:
+            self._drop()
+
+    def waiting(self, name: str, group: str, seq: int) -> None:
+        """Note that a collective begins; if it is still pending after 250 ms, the thread says so."""
+        self._pending = (time.monotonic_ns(), name, group, seq)
+
+    def arrived(self) -> None:
+        """Note that the collective is over."""
+        self._pending = None
+        if self._announced:
+            self._announced = False
+            self.emit(Phase(t=time.monotonic_ns(), rank=self.rank, phase="running"))
+
+    def flush(self, timeout_s: float = 2.0) -> bool:
+        """Wait until all that was emitted is in the kernel, at most `timeout_s`; whether it is."""
+        if self._connection is None:
+            return True
+        deadline = time.monotonic() + timeout_s
+        with self._sent:
+            while self._buffer or self._kept or self._in_flight or self._unreported:
+                self._wake.set()
+                if time.monotonic() >= deadline:
+                    return False
+                self._sent.wait(0.02)
+        return True
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Flush, end the thread and the connection."""
+        if self._connection is None:
+            return
+        self.flush(timeout_s)
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+        self._connection.close()
+
+    def _drop(self) -> None:
+        """Make room: the oldest droppable events go, the others move to where nothing is dropped."""
+        room = max(1, self._capacity // 10)
+        while room and self._buffer:
+            try:
+                event = self._buffer.popleft()
+            except IndexError:  # the thread took the rest meanwhile
+                return
+            if isinstance(event, _DROPPABLE):
+                self.dropped += 1
+                self._unreported += 1
+                room -= 1
+            else:
+                self._kept.append(event)
+
+    def _work(self) -> None:
+        assert self._connection is not None
+        watched = select.poll()
+        watched.register(self._connection, select.POLLIN)
+        unsent = b""
+        while True:
+            if not unsent:
+                self._wake.wait(FLUSH_S)
+            self._wake.clear()
+            self._announce()
+            if watched.poll(0):
+                self._hear()
+            unsent = unsent or self._take()
+            unsent = self._send(unsent)
+            with self._sent:
+                self._in_flight = bool(unsent)
+                self._sent.notify_all()
+            if self._closing and not unsent:
+                return
+
+    def _take(self) -> bytes:
+        """Encode what waits, up to a chunk; kept events first, so that order within a kind holds."""
+        self._in_flight = True
+        events: list[AnyEvent] = []
+        for waiting in (self._kept, self._buffer):
+            while waiting and len(events) < CHUNK:
+                try:
+                    events.append(waiting.popleft())
+                except IndexError:  # the step dropped it meanwhile
+                    break
+        if self._unreported:
+            count, self._unreported = self._unreported, 0
+            events.append(Dropped(t=time.monotonic_ns(), rank=self.rank, count=count))
+        if len(events) == CHUNK:
+            self._wake.set()
+        return self._encode(events) if events else b""
+
+    def _send(self, data: bytes) -> bytes:
+        """Send what the kernel takes, waiting at most a flush interval; return the rest."""
+        assert self._connection is not None
+        while data:
+            try:
+                data = data[self._connection.send(data) :]
+            except BlockingIOError:
+                writable = select.poll()
+                writable.register(self._connection, select.POLLOUT)
+                if not writable.poll(FLUSH_S * 1000):
+                    return data
+            except OSError:
+                os._exit(COLLECTOR_GONE)
+        return b""
+
+    def _announce(self) -> None:
+        pending = self._pending
+        if pending is None or self._announced or time.monotonic_ns() - pending[0] < WAITING_AFTER_NS:
+            return
+        self._announced = True
+        since, name, group, seq = pending
+        self._append(Phase(t=since, rank=self.rank, phase="waiting", name=name, group=group, seq=seq))
+
+    def _hear(self) -> None:
+        assert self._connection is not None
+        try:
+            heard = self._connection.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            # Nobody records this run any more: a rank must not go on without its collector.
+            os._exit(COLLECTOR_GONE)
+        if b"stacks" in heard:
+            self._send_stack()
+
+    def _send_stack(self) -> None:
+        """Say where the main thread is: how a hang in Python is told."""
+        frame = sys._current_frames().get(self._main)
+        if frame is None:
+            return
+        stack = "".join(traceback.format_stack(frame))
+        now = time.monotonic_ns()
+        for line in ("stack of the main thread:", *stack.rstrip().splitlines()):
+            self._append(Log(t=now, rank=self.rank, stream="stderr", line=line))
+        self._wake.set()
+
+
+def connect(rank: int, environment: Mapping[str, str] = os.environ) -> Emitter:
+    """Connect to the collector that the environment names; without one, an emitter that does nothing.
+
+    Raises:
+        ConnectionError: the address is there, but nobody answers or the secret is refused.
+    """
+    address = environment.get("WORLDSIZE_TELEMETRY", "")
+    if not address:
+        return Emitter(rank)
+    connection = channel.connect(address, environment.get("WORLDSIZE_SECRET", ""))
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return Emitter(rank, connection)
