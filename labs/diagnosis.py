@@ -1,0 +1,66 @@
+"""What an exception in a rank means: its own fault, another rank's, or a disagreement between them. Pure."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+
+from launcher.events import FailureKind
+
+_LOST_PEER = re.compile(
+    r"connection (closed|reset|refused)|socket closed|broken pipe|end of file|remote process exited|"
+    r"no(t| longer) connected",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"timed? ?out|timeout|watchdog caught", re.IGNORECASE)
+_MISMATCH = re.compile(r"detected mismatch between collectives|shape mismatch", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a rank ends; `victim` where it only noticed that another one failed or never arrived."""
+
+    kind: FailureKind
+    message: str
+    traceback: str
+    advice: str
+    victim: bool = False
+
+
+def diagnose(error: BaseException, pending: tuple[str, str, int] | None) -> Diagnosis:
+    """Return what `error` means, given the call (op, group, number) that the rank did not come back from."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    if isinstance(error, SystemExit):
+        return Diagnosis(
+            "early_exit",
+            f"called sys.exit({error.code!r}) before the lab's end",
+            text,
+            "return from the lab's run instead: the other ranks wait for this one in their next collective",
+        )
+    if type(error).__name__ == "MisalignedError" or _MISMATCH.search(str(error)):
+        return Diagnosis(
+            "mismatch",
+            message,
+            text,
+            "every rank of a group must issue the same collectives, in the same order, with the same shapes",
+        )
+    where = f" in {pending[0]} number {pending[2]} of group {pending[1]}" if pending else ""
+    if pending and _LOST_PEER.search(str(error)):
+        return Diagnosis(
+            "exception", f"lost a peer{where}: {message}", text, "see the rank that failed", True
+        )
+    if pending and _TIMED_OUT.search(str(error)):
+        advice = "a rank of the group never arrived there: see which one, and what it was doing"
+        return Diagnosis("timeout", f"waited in vain{where}: {message}", text, advice, True)
+    return Diagnosis("exception", f"{type(error).__name__}: {message}", text, _advice(error))
+
+
+def _advice(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, MemoryError) or "out of memory" in text.lower():
+        return "make the model, the batch or the buffers smaller, or use more ranks"
+    if "AVG" in text and "gloo" in text.lower():
+        return "gloo cannot average this type; use sum and divide by the world size"
+    return "the traceback names the line; the rank's own log has what it printed before"
