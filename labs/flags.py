@@ -1,4 +1,4 @@
-"""A lab's parameters as command-line flags, both ways. Used by `workbench` and by `python -m labs.worker`."""
+"""Parameters as command-line flags, both ways. Used by `workbench` and by `python -m labs.worker`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from labs.params import Field, LabSpec, ParameterError, fields_of, nearest
 
 
 def split(spec: LabSpec, argv: Sequence[str]) -> tuple[dict[str, str | bool], list[str]]:
-    """Take the lab's flags out of `argv`; returns parameter name -> text, and what is left in its order.
+    """Take the lab's flags out of `argv`; see `take`."""
+    return take(fields_of(spec.params), argv)
 
-    Both `--dim 64` and `--dim=64` are understood, and `--no-x` for a switch.
+
+def take(fields: Sequence[Field], argv: Sequence[str]) -> tuple[dict[str, str | bool], list[str]]:
+    """Take the fields' flags out of `argv`; returns field name -> text, and what is left in its order.
+
+    Both `--dim 64` and `--dim=64` are understood, and `--no-x` for a switch that may be on by itself.
 
     Raises:
         ParameterError: a flag without its value, a switch with one, or a flag given twice.
     """
-    known = _by_flag(spec)
+    known = _by_flag(fields)
     given: dict[str, str | bool] = {}
     rest: list[str] = []
     words = list(argv)
@@ -35,9 +40,9 @@ def split(spec: LabSpec, argv: Sequence[str]) -> tuple[dict[str, str | bool], li
     return given, rest
 
 
-def _by_flag(spec: LabSpec) -> dict[str, tuple[Field, bool]]:
+def _by_flag(fields: Sequence[Field]) -> dict[str, tuple[Field, bool]]:
     flags: dict[str, tuple[Field, bool]] = {}
-    for field in fields_of(spec.params):
+    for field in fields:
         flags[field.flag] = (field, True)
         if field.short:
             flags[field.short] = (field, True)
@@ -82,6 +87,8 @@ def to_flags(spec: LabSpec, params: msgspec.Struct) -> list[str]:
             continue
         if field.kind == "bool":
             flags.append(field.flag if value else "--no-" + field.flag.removeprefix("--"))
+        elif str(value).startswith("-"):
+            flags.append(f"{field.flag}={value}")
         else:
             flags += [field.flag, str(value)]
     return flags

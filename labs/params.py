@@ -140,17 +140,26 @@ def parse(spec: LabSpec, given: Mapping[str, str | bool], world_size: int) -> ms
     Raises:
         ParameterError: a name the lab has not, a value out of bounds, or a combination it refuses.
     """
-    fields = {field.name: field for field in fields_of(spec.params)}
+    params = read(spec.params, given)
+    check_ranks(spec, world_size)
+    if spec.validate is not None:
+        spec.validate(params, world_size)
+    return params
+
+
+def read(params: type[P], given: Mapping[str, str | bool]) -> P:
+    """Turn field name -> text into the struct, each field by itself.
+
+    Raises:
+        ParameterError: a name the struct has not, or a value out of its field's bounds.
+    """
+    fields = {field.name: field for field in fields_of(params)}
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name not in fields:
             raise ParameterError(_flag(name), _unknown(_flag(name), [f.flag for f in fields.values()]))
         values[name] = _value(fields[name], text)
-    params = spec.params(**values)
-    check_ranks(spec, world_size)
-    if spec.validate is not None:
-        spec.validate(params, world_size)
-    return params
+    return params(**values)
 
 
 def check_ranks(spec: LabSpec, world_size: int) -> None:
