@@ -10,6 +10,7 @@ torch is imported inside functions: multiprocessing may run this module again in
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import multiprocessing
@@ -37,6 +38,7 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 MONITOR_INTERVAL_S = 0.05
 RENDEZVOUS_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 3
+LOGS_INTERVAL_S = 0.1
 BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
 """What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
 
@@ -70,6 +72,7 @@ def rank_environment(control: RunControl, telemetry: dict[str, str]) -> dict[str
         "GLOO_SOCKET_IFNAME": LOOPBACK,
         "NCCL_SOCKET_IFNAME": LOOPBACK,
         "OMP_NUM_THREADS": str(max(1, cores() // control.request.world_size)),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_TIMEOUT_S),
         **telemetry,
         **control.request.environment,
     }
@@ -145,22 +148,49 @@ class Elastic:
         return exit_codes(self._context)
 
 
-def run_torchrun(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
-    """Run the request's own `torchrun` command as a child; returns no codes, torchrun keeps them."""
-    request = control.request
-    log = rank.log_path(Path(request.folder), 0, "stderr").with_name("torchrun.log")
+def torchrun_command(command: Sequence[str], logs: Path) -> list[str]:
+    """Return `command` (`torchrun` first) as this interpreter's own torchrun, one log file a rank."""
     wrapper = [sys.executable, "-P", "-m", "launcher.lifeline", str(os.getpid())]
-    with log.open("wb") as output:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--log-dir", str(logs), "--redirects", "3"]
+    return [*wrapper, *torchrun, *command[1:]]
+
+
+def collect_logs(logs: Path, folder: Path, *, finished: bool) -> None:
+    """Give torchrun's log files the names that they have in every run's folder.
+
+    While it runs by links, so that they can be followed under those names; at the end they are moved.
+    """
+    for stream in ("stdout", "stderr"):
+        for log in logs.glob(f"*/attempt_0/*/{stream}.log"):
+            target = rank.log_path(folder, int(log.parent.name), stream)
+            if finished:
+                log.replace(target)
+            elif not target.is_symlink():
+                target.symlink_to(log)
+    if finished:
+        shutil.rmtree(logs, ignore_errors=True)
+
+
+def run_torchrun(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
+    """Run the request's `torchrun` command as a child; torchrun keeps its ranks' exit codes to itself."""
+    folder = Path(control.request.folder)
+    logs = folder / "torchrun"
+    with (folder / "torchrun.log").open("wb") as output:
         process = subprocess.Popen(
-            [*wrapper, *request.command],
+            torchrun_command(control.request.command, logs),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             env={**os.environ, **rank_environment(control, telemetry)},
             process_group=0,
         )
-    control.launched([process.pid])
-    process.wait()
+        control.launched([process.pid])
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOGS_INTERVAL_S)
+                break
+            collect_logs(logs, folder, finished=False)
+    collect_logs(logs, folder, finished=True)
     return {}
 
 

@@ -21,7 +21,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field
     world_size: int
     launcher: Literal["warm", "torchrun"] = "warm"
     command: list[str] = []
-    """With launcher `torchrun`: the command to run, `entrypoint` and `argument` are not used then."""
+    """With launcher `torchrun`: the command as a person would type it, `torchrun` first, which the agent runs
+    with its own interpreter; `entrypoint` and `argument` are not used then."""
     environment: dict[str, str] = {}
     timeout_s: float = 0.0
     listen: str = ""

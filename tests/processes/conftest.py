@@ -1,0 +1,30 @@
+"""Agents for the process tests: one warm one a module and worker, or a fresh one for a test that kills it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import Runner, session_members, until
+
+
+def _serve(folder: Path) -> Iterator[Runner]:
+    runner = Runner(folder)
+    runner.warm()
+    yield runner
+    runner.client.close()
+    until(lambda: not session_members(runner.session), 3.0, "the agent's session empty")
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """A warm agent that the tests of a module share, one run after another."""
+    yield from _serve(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def fresh_runner(tmp_path: Path) -> Iterator[Runner]:
+    """A warm agent for one test."""
+    yield from _serve(tmp_path)
