@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 REJECTED = "rejected.jsonl"
 RESULT = "result.json"
+RESERVE = ".reserve"
+"""Disk space held back while a run records, so that its result can be written on a full disk."""
 
 
 class ProcessId(msgspec.Struct, frozen=True):
