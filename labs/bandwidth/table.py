@@ -37,11 +37,11 @@ class Row(msgspec.Struct, frozen=True):
     in_place: Measured | None
 
 
-_PLACEMENT = f"{'time':>9}{'algbw':>8}{'busbw':>8}{'#wrong':>7}{'min':>9}{'p99':>9}"
-_UNITS = f"{'(us)':>9}{'(GB/s)':>8}{'(GB/s)':>8}{'':>7}{'(us)':>9}{'(us)':>9}"
-_LEFT = f"{'size':>12}{'count':>12}{'type':>10}{'redop':>8}{'root':>6}"
-_LEFT_UNITS = f"{'(B)':>12}{'(elements)':>12}{'':>10}{'':>8}{'':>6}"
-_ABSENT = f"{'N/A':>9}{'N/A':>8}{'N/A':>8}{'N/A':>7}{'N/A':>9}{'N/A':>9}"
+_PLACEMENT = f"{'time':>8}{'algbw':>8}{'busbw':>8}{'#wrong':>7}{'min':>8}{'p99':>8}"
+_UNITS = f"{'(us)':>8}{'(GB/s)':>8}{'(GB/s)':>8}{'':>7}{'(us)':>8}{'(us)':>8}"
+_LEFT = f"{'size':>11}{'count':>11}{'type':>9}{'redop':>8}{'root':>5}"
+_LEFT_UNITS = f"{'(B)':>11}{'(elements)':>11}{'':>9}{'':>8}{'':>5}"
+_ABSENT = f"{'N/A':>8}{'N/A':>8}{'N/A':>8}{'N/A':>7}{'N/A':>8}{'N/A':>8}"
 
 
 def header(op: str, formula: str, factor: float, world_size: int) -> list[str]:
@@ -57,7 +57,7 @@ def header(op: str, formula: str, factor: float, world_size: int) -> list[str]:
 
 def line(row: Row) -> str:
     """Return one row in the columns of `header`."""
-    left = f"{row.size:>12}{row.count:>12}{row.dtype:>10}{row.redop:>8}{row.root:>6}"
+    left = f"{row.size:>11}{row.count:>11}{row.dtype:>9}{row.redop:>8}{row.root:>5}"
     in_place = _placement(row.in_place) if row.in_place else _ABSENT
     return f" {left}{_placement(row.out_of_place)}{in_place}"
 
@@ -155,14 +155,14 @@ def _placement(m: Measured) -> str:
     wrong = "-" if m.wrong is None else str(m.wrong)
     times = m.times
     return (
-        f"{_short(times.median * 1e6):>9}{_short(m.algbw / GB):>8}{_short(m.busbw / GB):>8}{wrong:>7}"
-        f"{_short(times.minimum * 1e6):>9}{_short(times.p99 * 1e6):>9}"
+        f"{_short(times.median * 1e6):>8}{_short(m.algbw / GB):>8}{_short(m.busbw / GB):>8}{wrong:>7}"
+        f"{_short(times.minimum * 1e6):>8}{_short(times.p99 * 1e6):>8}"
     )
 
 
 def _short(value: float) -> str:
-    """Four figures at most and no exponent, so that a column stays a column."""
-    for limit, digits in ((10, 3), (100, 2), (1000, 1)):
+    """Few figures and no exponent, so that a column stays a column."""
+    for limit, digits in ((0.1, 5), (10, 3), (100, 2), (1000, 1)):
         if value < limit:
             return f"{value:.{digits}f}"
     return f"{value:.0f}"

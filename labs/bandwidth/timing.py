@@ -64,12 +64,14 @@ def slowest(seconds: list[float], device: torch.device) -> list[float]:
     return [float(t) for t in times.tolist()]
 
 
-def block_seconds(call: Call, device: torch.device, iters: int, blocks: int = 3) -> float:
+def block_seconds(call: Call, device: torch.device, iters: int, blocks: int = 5) -> float:
     """Return the time of one iteration as a share of a whole block, from barrier to barrier; the best block.
 
     A second clock beside `measure`: it contains every wait that a timed iteration may have missed, because
     the barrier at its end is reached only when all ranks hold their results.
     """
+    for _ in range(2):
+        call()
     best = float("inf")
     for _ in range(blocks):
         barrier(device)

@@ -25,7 +25,7 @@ def test_every_line_of_the_table_has_the_columns_of_the_header() -> None:
 
 def test_line_holds_the_median_in_microseconds_and_gb_s() -> None:
     words = table.line(_row()).split()
-    assert words[:8] == ["4096", "1024", "float32", "sum", "-1", "100.0", "0.041", "0.061"]
+    assert words[:8] == ["4096", "1024", "float32", "sum", "-1", "100.0", "0.04100", "0.06100"]
     assert words[8:11] == ["0", "90.00", "300.0"]
 
 
