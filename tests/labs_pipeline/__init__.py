@@ -1,0 +1,1 @@
+"""The pipeline engine and the lab pp."""
