@@ -59,7 +59,8 @@ def _taken(field: Field, flag: str, positive: bool, text: str | None, words: lis
     if text is not None:
         return text
     if not words or _looks_like_flag(words[0]):
-        raise ParameterError(flag, f"needs a value; allowed: {field.allowed}")
+        what = field.description if field.kind == "str" else f"allowed: {field.allowed}"
+        raise ParameterError(flag, f"needs a value; {what}")
     return words.pop(0)
 
 

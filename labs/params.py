@@ -53,7 +53,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "bool":
             return f"{self.flag} or --no-{self.flag[2:]}"
         bounds = [
-            f"{sign} {bound:g}"
+            f"{sign} {int(bound) if bound == int(bound) else bound}"
             for sign, bound in ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
             if bound is not None
         ]

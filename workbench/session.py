@@ -136,6 +136,20 @@ def prepare(
     )
 
 
+def adopt(prepared: Prepared, owner: ProcessId | None) -> Prepared:
+    """Note in the manifest which agent serves the run.
+
+    Raises:
+        ParameterError: the manifest cannot be written.
+    """
+    manifest = msgspec.structs.replace(prepared.manifest, owner=owner)
+    try:
+        write_manifest(prepared.folder, manifest)
+    except OSError as error:
+        raise ParameterError("folder of runs", f"{prepared.folder}: {error.strerror}") from None
+    return msgspec.structs.replace(prepared, manifest=manifest)
+
+
 def _manifest(
     spec: LabSpec,
     params: msgspec.Struct,

@@ -1,0 +1,179 @@
+"""The command line: which page, which run, and one clear line for everything that does not fit.
+
+Modules are imported where they are needed, so that `--list` answers at once and a headless run loads
+neither textual nor torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from labs.catalog import catalog, spec_of
+from labs.flags import take, unknown
+from labs.params import Field, LabSpec, ParameterError, fields_of, nearest, parse, read
+from workbench import usage
+from workbench.console import complain, prepare, say, tell
+
+OK = 0
+USAGE = 2
+INTERRUPTED = 130
+HELP = ("--help", "-h")
+TRACEBACK_VARIABLE = "WORLDSIZE_TRACEBACK"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the words ask for; returns the exit code. Never raises, never shows a traceback by itself."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    prepare()
+    try:
+        return _dispatch(words)
+    except ParameterError as error:
+        complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        _unexpected(error)
+    return USAGE
+
+
+def _unexpected(error: Exception) -> None:
+    """A defect of ours or a broken installation: say where, and how to see more."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    complain(f"{type(error).__name__} at {where}: {error}; {TRACEBACK_VARIABLE}=1 shows the traceback")
+    if os.environ.get(TRACEBACK_VARIABLE):
+        tell("".join(traceback.format_exception(error)))
+
+
+def _dispatch(words: list[str]) -> int:
+    fields = usage.run_fields()
+    flag_of_run = fields[0].flag
+    if any(word.partition("=")[0] == flag_of_run for word in words):
+        return _run(words, fields)
+    if any(word in HELP for word in words):
+        say(usage.overview())
+        return OK
+    return _page(words)
+
+
+def _run(words: list[str], common: tuple[Field, ...]) -> int:
+    spec = _lab_of(words, common)
+    if any(word in HELP for word in words):
+        say(usage.lab_page(spec))
+        return OK
+    own = fields_of(spec.params)
+    given, rest = take([*common, *own], words)
+    if rest:
+        raise _stranger(spec, rest, common)
+    names = {field.name for field in common}
+    flags = read(usage.RunFlags, {name: text for name, text in given.items() if name in names})
+    lab_given = {name: text for name, text in given.items() if name not in names}
+    params = parse(spec, lab_given, flags.nproc or spec.default_ranks)
+
+    from workbench import machine, session
+
+    options = session.RunOptions(
+        nproc=flags.nproc,
+        device=flags.device,
+        seed=flags.seed,
+        timeout_s=flags.timeout,
+        runs_dir=flags.runs_dir,
+        launcher=flags.launcher,
+    )
+    found = machine.probe()
+    if flags.dry_run:
+        session.check(spec, params, options, found)
+        _, device, _ = machine.backend_for(found, options.world_size(spec), options.device)
+        say(session.torchrun_command(spec, params, options, device))
+        return OK
+
+    from workbench import headless
+
+    return headless.run(spec, params, options, found, as_json=flags.json, quiet=flags.quiet)
+
+
+def _lab_of(words: list[str], common: tuple[Field, ...]) -> LabSpec:
+    """The lab that `--run` names, before anything else is read: its flags depend on it."""
+    given, _ = take(common[:1], words)
+    lab = str(given["run"])
+    if lab not in catalog():
+        known = list(catalog())
+        raise ParameterError("--run", f"no lab named {lab!r}; {nearest(lab, known)}labs: {', '.join(known)}")
+    return spec_of(lab)
+
+
+def _stranger(spec: LabSpec, rest: list[str], common: tuple[Field, ...]) -> ParameterError:
+    word = rest[0].partition("=")[0]
+    flags = ", ".join(field.flag for field in fields_of(spec.params)) or "none"
+    if word in {field.flag for field in fields_of(usage.PageFlags)}:
+        return ParameterError(word, "does not go with --run")
+    if not word.startswith("-"):
+        return ParameterError(word, f"belongs to no flag of {spec.id}; its parameters: {flags}")
+    return unknown(spec, rest, [field.flag for field in common])
+
+
+def _page(words: list[str]) -> int:
+    fields = fields_of(usage.PageFlags)
+    given, rest = take(fields, words)
+    if rest:
+        raise _no_such_flag(rest[0].partition("=")[0], fields)
+    pages = [name for name in usage.PAGES if name in given]
+    if len(pages) > 1:
+        raise ParameterError(f"--{pages[1]}", f"does not go with --{pages[0]}; give one of them")
+    flags = read(usage.PageFlags, given)
+    page = pages[0] if pages else "app"
+    if flags.json and page not in ("list", "runs", "doctor"):
+        raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
+    if flags.runs_dir and page in ("list", "version"):
+        raise ParameterError("--runs-dir", f"does not go with --{page}")
+    return PAGES[page](flags)
+
+
+def _no_such_flag(word: str, fields: Sequence[Field]) -> ParameterError:
+    flags = ["--run", *(field.flag for field in fields), "--help"]
+    if not word.startswith("-"):
+        hint = f"--run {word} runs that lab; " if word in catalog() else ""
+        return ParameterError(word, f"no such command; {hint}workbench --help shows what there is")
+    if word in {field.flag for field in usage.run_fields()}:
+        return ParameterError(word, "goes with --run LAB")
+    return ParameterError(word, f"no such flag; {nearest(word, flags)}allowed: {', '.join(flags)}")
+
+
+def _list(flags: usage.PageFlags) -> int:
+    specs = list(catalog().values())
+    say(usage.labs_json(specs) if flags.json else usage.labs_page(specs))
+    return OK
+
+
+def _version(_flags: usage.PageFlags) -> int:
+    from workbench.machine import version_of
+
+    say(f"worldsize {version_of('worldsize')}")
+    return OK
+
+
+def _runs(flags: usage.PageFlags) -> int:
+    from workbench import runs, session
+
+    runs_dir = session.runs_dir_of(flags.runs_dir)
+    kept = runs.kept_runs(runs_dir)
+    say(runs.as_json(kept) if flags.json else runs.page(kept, runs_dir))
+    return OK
+
+
+def _doctor(flags: usage.PageFlags) -> int:
+    from workbench import doctor
+
+    return doctor.show(flags.runs_dir, flags.json)
+
+
+PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
+    "list": _list,
+    "version": _version,
+    "runs": _runs,
+    "doctor": _doctor,
+}

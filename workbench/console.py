@@ -1,0 +1,50 @@
+"""Writing to stdout and stderr so that a reader who has gone, or a terminal that has, is no error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+NAME = "workbench"
+
+
+def prepare() -> None:
+    """Let output never fail on a character that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def say(text: str) -> None:
+    """Write a line to stdout; quiet where its reader has left (`| head`)."""
+    write(sys.stdout, text + "\n")
+
+
+def tell(text: str) -> None:
+    """Write a line to stderr."""
+    write(sys.stderr, text + "\n")
+
+
+def complain(message: str) -> None:
+    """Write one line of error, with the command's name, to stderr."""
+    tell(f"{NAME}: " + " ".join(message.split()))
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write and flush; from the first failure on the stream leads nowhere, so that no later write fails."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether the stream is a terminal that can move its cursor."""
+    try:
+        return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    except ValueError:  # closed
+        return False

@@ -1,0 +1,184 @@
+"""`workbench --doctor`: what this machine has and, for each thing that is wrong, what to do about it.
+
+Each check is a function that returns one finding; none of them changes anything or loads torch.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.console import is_terminal, say
+from workbench.machine import Machine, backend_for, probe
+from workbench.session import runs_dir_of
+
+MIN_PYTHON = (3, 11)
+MIN_FILES = 1024
+MIN_SHM = 64 << 20
+MIN_COLUMNS, MIN_ROWS = 80, 24
+MIN_FREE = 256 << 20
+OK, PROBLEM = 0, 2
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the page; `advice` is empty where all is well."""
+
+    name: str
+    value: str
+    advice: str = ""
+
+
+def show(runs_dir: str, as_json: bool) -> int:
+    """Print the page; returns 2 where something must be mended before a run can work, else 0."""
+    findings = examine(runs_dir)
+    if as_json:
+        say(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    else:
+        say(page(findings))
+    return PROBLEM if any(finding.advice for finding in findings) else OK
+
+
+def examine(runs_dir: str) -> list[Finding]:
+    """Look at everything."""
+    machine = probe()
+    return [
+        _python(),
+        _torch(machine),
+        *_gpus(machine),
+        _backend(machine),
+        Finding(name="cores", value=str(machine.cores)),
+        Finding(name="memory", value=_size(machine.memory)),
+        *_shm(Path("/dev/shm")),
+        _loopback(socket.getaddrinfo),
+        _files(),
+        _terminal(),
+        _folder("runs", runs_dir_of(runs_dir), "give another: --runs-dir DIR or WORLDSIZE_RUNS_DIR"),
+        _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder that can be written"),
+    ]
+
+
+def page(findings: list[Finding]) -> str:
+    """The findings as text; those with a problem are marked and followed by what to do."""
+    width = max(len(finding.name) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{'!!' if finding.advice else 'ok'}  {finding.name:<{width}}  {finding.value}")
+        if finding.advice:
+            lines.append(f"    {'':<{width}}  {finding.advice}")
+    problems = sum(bool(finding.advice) for finding in findings)
+    last = "no problem found" if not problems else f"{problems} to mend, marked !!"
+    return "\n".join([*lines, "", last])
+
+
+def _python() -> Finding:
+    version = f"{sys.version.split()[0]} ({sys.executable})"
+    old = sys.version_info < MIN_PYTHON
+    return Finding(name="python", value=version, advice="install Python 3.11 or newer" if old else "")
+
+
+def _torch(machine: Machine) -> Finding:
+    if not machine.torch:
+        advice = f"install it: {sys.executable} -m pip install torch"
+        return Finding(name="torch", value="not installed", advice=advice)
+    build = f"built for CUDA {machine.torch_cuda}" if machine.torch_cuda else "built for CPUs"
+    return Finding(name="torch", value=f"{machine.torch}, {build}")
+
+
+def _gpus(machine: Machine) -> list[Finding]:
+    if not machine.gpus:
+        return [Finding(name="GPUs", value=machine.gpu_note)]
+    return [
+        Finding(name=f"GPU {gpu.index}", value=f"{gpu.name}, {_size(gpu.memory)}") for gpu in machine.gpus
+    ]
+
+
+def _backend(machine: Machine) -> Finding:
+    return Finding(name="backend", value=backend_for(machine, max(1, len(machine.gpus)))[2])
+
+
+def _shm(folder: Path) -> list[Finding]:
+    """Shared memory, which NCCL and DataLoader workers use; macOS has no such folder."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return []
+    advice = f"make it larger: docker run --shm-size=1g, or remount {folder}"
+    small = usage.free < MIN_SHM
+    value = f"{_size(usage.free)} free of {_size(usage.total)}"
+    return [Finding(name=str(folder), value=value, advice=advice if small else "")]
+
+
+def _loopback(look_up: Callable[..., Any]) -> Finding:
+    """Whether this machine's own name can be looked up; gloo and the rendezvous use addresses."""
+    advice = "add the name to /etc/hosts: 127.0.0.1 localhost"
+    try:
+        found = sorted({str(entry[4][0]) for entry in look_up("localhost", None, type=socket.SOCK_STREAM)})
+    except OSError as error:
+        return Finding(name="localhost", value=f"cannot be looked up: {error}", advice=advice)
+    if "127.0.0.1" not in found:
+        return Finding(name="localhost", value=", ".join(found), advice=advice)
+    try:
+        with socket.create_server(("127.0.0.1", 0)):
+            pass
+    except OSError as error:
+        blocked = "let processes listen on 127.0.0.1: the rendezvous and gloo need it"
+        return Finding(name="localhost", value=f"cannot listen on 127.0.0.1: {error}", advice=blocked)
+    return Finding(name="localhost", value=", ".join(found))
+
+
+def _files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = soft != resource.RLIM_INFINITY and soft < MIN_FILES
+    value = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} (may be raised to {hard})"
+    return Finding(name="open files", value=value, advice=f"raise it: ulimit -n {MIN_FILES}" if low else "")
+
+
+def _terminal() -> Finding:
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return Finding(name="terminal", value="none here: the app needs one, --run does not")
+    columns, rows = shutil.get_terminal_size()
+    colours = "no colours (NO_COLOR)" if os.environ.get("NO_COLOR") else _colours()
+    value = f"{columns}x{rows}, {os.environ.get('TERM')}, {colours}"
+    small = columns < MIN_COLUMNS or rows < MIN_ROWS
+    advice = f"make it {MIN_COLUMNS}x{MIN_ROWS} or larger for the app" if small else ""
+    return Finding(name="terminal", value=value, advice=advice)
+
+
+def _colours() -> str:
+    if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
+        return "16 million colours"
+    return "256 colours" if "256" in os.environ.get("TERM", "") else "16 colours"
+
+
+def _folder(name: str, folder: Path, advice: str) -> Finding:
+    """Whether a folder, or the nearest one above it that exists, takes a file, and has space."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".worldsize-doctor-"):
+            pass
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Finding(name=name, value=f"{folder}: {reason}", advice=advice)
+    full = free < MIN_FREE
+    return Finding(
+        name=name,
+        value=f"{folder}, {_size(free)} free",
+        advice=f"free space there, or {advice}" if full else "",
+    )
+
+
+def _size(count: int) -> str:
+    """Bytes in GiB or MiB."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

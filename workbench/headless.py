@@ -1,0 +1,187 @@
+"""A run without the app: asks an agent for it, follows it, prints its verdict, returns its exit code.
+
+Progress goes to stderr, the verdict to stdout. Signals become messages in the same queue as the agent's
+replies, so that one loop sees everything in order. Loads neither torch nor textual.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import msgspec
+
+from labs.params import LabSpec
+from launcher.client import AgentClient, Lost
+from launcher.protocol import Finished, Refused, Reply
+from launcher.record import Tail
+from launcher.rundir import EVENTS, Result, read_result, to_json
+from workbench import report, session
+from workbench.console import complain, say
+from workbench.machine import Machine
+from workbench.progress import Progress
+
+POLL_S = 0.1
+RESULT_S = 5.0
+KILL_S = 1.0
+"""How long the agent may take to end a run at once before it is killed itself."""
+ENVIRONMENT = 2
+WORKER_FAILED = 3
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupt(msgspec.Struct, frozen=True):
+    """A signal to this process."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return signal.Signals(self.number).name
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number
+
+
+Message = Reply | Lost | Interrupt
+Inbox = queue.SimpleQueue[Message]
+
+
+@contextlib.contextmanager
+def signals_into(inbox: Inbox) -> Iterator[None]:
+    """Turn the ending signals into messages while the block runs."""
+
+    def put(number: int, _frame: FrameType | None) -> None:
+        inbox.put(Interrupt(number))  # SimpleQueue.put is safe in a signal handler
+
+    before = {number: signal.signal(number, put) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Headless:
+    """One run, followed to its end."""
+
+    def __init__(self, prepared: session.Prepared, client: AgentClient, inbox: Inbox, quiet: bool) -> None:
+        self._run_id = prepared.manifest.run_id
+        self._folder = prepared.folder
+        self._request = prepared.request
+        self._client = client
+        self._inbox = inbox
+        self._tail = Tail(prepared.folder / EVENTS)
+        self._interrupt: Interrupt | None = None
+        self._kill_at = float("inf")
+        self._progress: Progress | None = None
+        if not quiet:
+            self._progress = Progress(sys.stderr, prepared.manifest.lab, prepared.manifest.world_size)
+
+    def follow(self) -> int:
+        """Request the run and return the exit code that the agent reports, once all of it is over."""
+        self._client.request(self._request)
+        try:
+            while True:
+                self._show()
+                try:
+                    message = self._inbox.get(timeout=POLL_S)
+                except queue.Empty:
+                    message = None
+                code = self._react(message)
+                if code is not None:
+                    self._show()
+                    return code
+        finally:
+            if self._progress is not None:
+                self._progress.close()
+
+    def _react(self, message: Message | None) -> int | None:
+        """Act on a message; returns the exit code when it was the last."""
+        match message:
+            case Interrupt():
+                self._stop(message)
+            case Finished(run_id=run_id) if run_id == self._run_id:
+                return message.exit_code
+            case Refused():
+                complain(message.message)
+                return ENVIRONMENT
+            case Lost():
+                complain(message.message)
+                return self._code_without_agent()
+            case _:
+                pass
+        if time.monotonic() >= self._kill_at:
+            self._client.kill()
+            return self._code_without_agent()
+        return None
+
+    def _stop(self, interrupt: Interrupt) -> None:
+        """The first signal ends the run in order; the second ends its processes at once."""
+        again = self._interrupt is not None
+        self._interrupt = self._interrupt or interrupt
+        if again:
+            self._kill_at = min(self._kill_at, time.monotonic() + KILL_S)
+        elif self._progress is not None:
+            self._progress.note(f"{interrupt.name}: ending the run; once more ends it at once")
+        reason = f"the workbench got {self._interrupt.name}"
+        self._client.stop(self._run_id, reason, self._interrupt.exit_code)
+
+    def _code_without_agent(self) -> int:
+        return self._interrupt.exit_code if self._interrupt is not None else WORKER_FAILED
+
+    def _show(self) -> None:
+        if self._progress is not None:
+            self._progress.add(self._tail.read())
+
+
+def wait_for_result(prepared: session.Prepared, timeout_s: float = RESULT_S) -> Result | None:
+    """Return the run's result; its collector may still be writing it when the agent is gone."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        result = read_result(prepared.folder)
+        if result is not None or time.monotonic() >= deadline:
+            return result
+        time.sleep(0.02)
+
+
+def run(
+    spec: LabSpec,
+    params: msgspec.Struct,
+    options: session.RunOptions,
+    machine: Machine,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Run a lab to its end and print the verdict; returns the exit code of the command.
+
+    Raises:
+        ParameterError: the run cannot work here; nothing was started and no folder is left.
+    """
+    prepared = session.prepare(spec, params, options, machine)
+    inbox: Inbox = queue.SimpleQueue()
+    client = AgentClient(inbox.put)
+    with signals_into(inbox):
+        try:
+            client.start()
+            prepared = session.adopt(prepared, client.identity)
+            code = Headless(prepared, client, inbox, quiet).follow()
+            _print(prepared, as_json)
+        finally:
+            client.close()
+    return code
+
+
+def _print(prepared: session.Prepared, as_json: bool) -> None:
+    result = wait_for_result(prepared)
+    if result is None:
+        complain(f"the run has no result; its record is in {prepared.folder}")
+    else:
+        say(to_json(result).decode().rstrip() if as_json else report.render(result))
