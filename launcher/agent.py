@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import multiprocessing
 import multiprocessing.forkserver
@@ -78,14 +79,6 @@ def rank_environment(control: RunControl, telemetry: dict[str, str]) -> dict[str
     }
 
 
-def exit_codes(context: ProcessContext | None) -> dict[int, int]:
-    """Exit code of each rank that has ended; negative is the signal that ended it."""
-    if context is None:
-        return {}
-    codes = {number: process.exitcode for number, process in enumerate(context.processes)}
-    return {number: code for number, code in codes.items() if code is not None}
-
-
 class Elastic:
     """torchrun's elastic agent, and the processes that it starts."""
 
@@ -95,7 +88,7 @@ class Elastic:
 
         self._api = api
         self._control: RunControl | None = None
-        self._context: ProcessContext | None = None
+        self._codes: dict[int, int] = {}
         multiprocessing_api: Any = torch.multiprocessing
         self._start: Callable[..., ProcessContext] = multiprocessing_api.start_processes
         # elastic_launch keeps the pids and exit codes of its ranks to itself, but starts them by this.
@@ -103,10 +96,32 @@ class Elastic:
 
     def _start_and_keep(self, *arguments: Any, **options: Any) -> ProcessContext:
         context = self._start(*arguments, **options)
-        self._context = context
         if self._control is not None:
+            patient = functools.partial(self._join, self._control, context, context.join)
+            context.join = patient  # type: ignore[method-assign]
             self._control.launched([process.pid for process in context.processes])
         return context
+
+    def _join(
+        self,
+        control: RunControl,
+        context: ProcessContext,
+        join: Callable[..., bool],
+        timeout: float | None = None,
+        grace_period: float | None = None,
+    ) -> bool:
+        """Look after the ranks as torch does, but leave them a moment to report when one has ended.
+
+        At the first non-zero exit code torch ends all others, before they could say what they saw.
+        """
+        codes = {number: process.exitcode for number, process in enumerate(context.processes)}
+        if control.ending_ranks:
+            return join(timeout, grace_period)
+        self._codes = {number: code for number, code in codes.items() if code is not None}
+        if timeout is not None and any(self._codes.values()) and len(self._codes) < len(codes):
+            control.rank_ended()
+            return False
+        return join(timeout, grace_period)
 
     def _config(self, control: RunControl) -> Any:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -130,14 +145,14 @@ class Elastic:
         )
 
     def launch(self, control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
-        """Run the ranks of one warm run; returns when all are gone, with their exit codes."""
+        """Run the ranks of one warm run until all are gone; returns the codes of those that ended so."""
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
         request = control.request
         environment = rank_environment(control, telemetry)
         argument = json.dumps(request.argument)
-        self._control, self._context = control, None
+        self._control, self._codes = control, {}
         try:
             start = self._api.elastic_launch(self._config(control), rank.run)
             start(request.entrypoint, argument, environment, request.folder)
@@ -145,7 +160,7 @@ class Elastic:
             pass  # the codes and the ranks' own events say more
         finally:
             self._control = None
-        return exit_codes(self._context)
+        return self._codes
 
 
 def torchrun_command(command: Sequence[str], logs: Path) -> list[str]:

@@ -39,7 +39,8 @@ class Ending:
     status: Status | None = None
     exit_code: int | None = None
     reason: str = ""
-    timeout: bool = False
+    timed_out: str = ""
+    """The time limit that passed, in words."""
 
 
 class RunControl:
@@ -54,7 +55,7 @@ class RunControl:
     ) -> None:
         self.request = request
         self.ending = Ending()
-        self.requested = time.monotonic()
+        self.requested_ns = time.monotonic_ns()
         self._ask_for_stacks = ask_for_stacks
         self._break_launch = break_launch
         self._stuck = stuck
@@ -65,7 +66,7 @@ class RunControl:
         self._launched = False
         self._finished = False
         self._stops = 0
-        self._end_at = self.requested + request.timeout_s if request.timeout_s > 0 else float("inf")
+        self._end_at = self.requested_ns / 1e9 + request.timeout_s if request.timeout_s > 0 else float("inf")
         self._out_of_time_at = self._end_at
         self._kill_at = float("inf")
         self._break_at = float("inf")
@@ -107,16 +108,30 @@ class RunControl:
             self._changed.notify()
 
     def rank_failed(self, rank: int) -> None:
-        """A rank reported a failure or broke off; the others get a moment to report theirs."""
+        """A rank reported a failure or broke off; the others get a moment to report theirs.
+
+        Rank -1 is the record: it cannot be written any more, and nothing is worth waiting for.
+        """
         with self._changed:
             first = not self._failed
             self._failed.add(rank)
-            everyone = len(self._failed) >= self.request.world_size
+            everyone = rank < 0 or len(self._failed) >= self.request.world_size
             moment = 0.0 if everyone else FAILURE_MOMENT_S
             self._end_at = min(self._end_at, time.monotonic() + moment)
             self._changed.notify()
         if first and not everyone:
             self._ask_for_stacks()
+
+    @property
+    def ending_ranks(self) -> bool:
+        """Whether the launcher is ending the ranks: how they go then says nothing about them."""
+        return self._terminated
+
+    def rank_ended(self) -> None:
+        """A rank has ended with an error; the others get a moment to report what they saw."""
+        with self._changed:
+            self._end_at = min(self._end_at, time.monotonic() + FAILURE_MOMENT_S)
+            self._changed.notify()
 
     def finish(self) -> None:
         """The launch has returned: end what is left of the run and wait until it is gone."""
@@ -161,8 +176,8 @@ class RunControl:
         if now >= self._stuck_at:
             self._stuck()
         if self._end_at == self._out_of_time_at and self.ending.status is None:
-            limit = self.request.timeout_s
-            self.ending = Ending("error", 3, f"the run was not done after {limit:g} s", timeout=True)
+            passed = f"the time limit of {self.request.timeout_s:g} s has passed"
+            self.ending = Ending("error", 3, passed, passed)
             self._ask_for_stacks()
             self._end_at = now + STACKS_MOMENT_S
             return

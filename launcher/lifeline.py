@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.rundir import ProcessId
 
@@ -139,36 +140,70 @@ def send(process: ProcessId, number: signal.Signals) -> bool:
     return True
 
 
-def _relations() -> dict[int, tuple[int, int]]:
-    """Parent and process group of every process that can be seen."""
-    found: dict[int, tuple[int, int]] = {}
+class _Place(NamedTuple):
+    """Where a process hangs: its parent, its process group, its session."""
+
+    parent: int
+    group: int
+    session: int
+
+
+def _places() -> dict[int, _Place]:
+    """The place of every process that can be seen."""
+    found: dict[int, _Place] = {}
     if sys.platform == "linux":
         for name in os.listdir("/proc"):
             if name.isdigit() and (fields := _stat_fields(int(name))) is not None:
-                found[int(name)] = (int(fields[1]), int(fields[2]))
+                found[int(name)] = _Place(int(fields[1]), int(fields[2]), int(fields[3]))
         return found
     import psutil
 
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-            found[process.pid] = (process.ppid(), os.getpgid(process.pid))
+            pid = process.pid
+            found[pid] = _Place(process.ppid(), os.getpgid(pid), os.getsid(pid))
     return found
 
 
 def family(roots: Iterable[int], groups: Iterable[int] = ()) -> list[ProcessId]:
-    """Return the living descendants of `roots` (without the roots) and the members of process groups."""
-    relations = _relations()
+    """Return the living descendants of `roots` (without the roots) and the members of `groups`.
+
+    `groups` are numbers of process groups or sessions; what descends from a member belongs to it too.
+    """
+    places = _places()
     wanted = set(groups)
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in relations.items():
-        children.setdefault(parent, []).append(pid)
-    found = {pid for pid, (_, group) in relations.items() if group in wanted}
+    for pid, place in places.items():
+        children.setdefault(place.parent, []).append(pid)
+    found = {pid for pid, place in places.items() if place.group in wanted or place.session in wanted}
     pending = [*roots, *found]
     while pending:
         fresh = [pid for pid in children.get(pending.pop(), ()) if pid not in found]
         found.update(fresh)
         pending += fresh
     return [process for pid in sorted(found) if (process := identify(pid)) is not None]
+
+
+class Heir:
+    """What a helper of the agent needs in order to end a run whose agent was killed.
+
+    The kernel kills the forkserver and the ranks with the agent, but not what ranks have started, and not
+    the ranks of `torchrun`. They are found by the agent's session and by the groups of the ranks; the
+    helper and whatever ran in the session before the run are spared.
+    """
+
+    def __init__(self) -> None:
+        """Note what belongs to the agent already; call when a run is opened."""
+        # Started by hand, the agent shares a shell's session with processes that are not its own.
+        self._session = [os.getsid(0)] if os.getsid(0) == os.getppid() else []
+        self._spared = set(family([], self._session))
+
+    def end(self, ranks: Iterable[int]) -> None:
+        """SIGKILL to all that the run has left; `ranks` are the pids that ranks have reported."""
+        reported = list(ranks)
+        for process in family(reported, [*reported, *self._session]):
+            if process not in self._spared and process.pid != os.getpid():
+                send(process, signal.SIGKILL)
 
 
 def reap(children: Iterable[int]) -> None:
@@ -178,23 +213,10 @@ def reap(children: Iterable[int]) -> None:
     """
     kept = set(children)
     me = os.getpid()
-    for pid, (parent, _) in _relations().items():
-        if parent == me and pid not in kept and identify(pid) is None:
+    for pid, place in _places().items():
+        if place.parent == me and pid not in kept and identify(pid) is None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-
-
-def kill_ranks(ranks: Iterable[ProcessId]) -> None:
-    """SIGKILL to ranks, to what they started, and to what is left of their process groups.
-
-    For the collector too, which is the last one alive when the agent was killed. The group of a rank is
-    its pid; that number is not given out again while the group has a member.
-    """
-    known = list(ranks)
-    pids = [rank.pid for rank in known]
-    victims = [process for process in family(pids, pids) if process.pid != os.getpid()]
-    for process in [*(rank for rank in known if rank not in victims), *victims]:
-        send(process, signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> None:

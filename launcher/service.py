@@ -33,7 +33,10 @@ from launcher.protocol import (
 )
 
 Launch = Callable[[RunControl, dict[str, str]], dict[int, int]]
-"""Runs the ranks with the given telemetry environment until all are gone; returns exit codes by rank."""
+"""Runs the ranks with the given telemetry environment until all are gone.
+
+Returns the exit codes, by rank, of those that ended by themselves.
+"""
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LEAVE = 130
@@ -88,7 +91,7 @@ class Service:
     def _run(self, control: RunControl) -> None:
         request = control.request
         try:
-            environment = self._collector.open(request, control.requested)
+            environment = self._collector.open(request, control.requested_ns)
         except CollectorError as error:
             self.reply(Refused(message=str(error), run_id=request.run_id))
             return
@@ -98,7 +101,7 @@ class Service:
             codes = self._launch(control, environment)
         finally:
             control.finish()
-        exit_code = self._collector.seal(codes, control.ending)
+        exit_code = self._collector.seal(request, control.requested_ns, codes, control.ending)
         self.reply(Finished(run_id=request.run_id, exit_code=exit_code))
 
     def _read(self, requests: BinaryIO) -> None:

@@ -22,10 +22,17 @@ import torch
 import torch.distributed as dist
 
 from launcher.emitter import Emitter, connect
-from launcher.events import Check, End, Failure, Hello, Phase
+from launcher.events import Check, End, Failure, FailureKind, Hello, Phase
 
 FOREVER_S = 600.0
-LINGER_S = 1.5
+
+
+class CollectiveError(Exception):
+    """A collective did not come about: another rank is gone or late."""
+
+    def __init__(self, message: str, seq: int) -> None:
+        super().__init__(message)
+        self.seq = seq
 
 
 def main(argument: dict[str, Any]) -> None:
@@ -50,28 +57,23 @@ def main(argument: dict[str, Any]) -> None:
         _work(argument, rank, folder, emitter)
     except SystemExit as leaving:
         _fail(emitter, rank, "early_exit", f"SystemExit: {leaving.code}")
+    except CollectiveError as error:
+        kind: FailureKind = "timeout" if "imed out" in str(error) else "exception"
+        _fail(emitter, rank, kind, str(error), collective="all_reduce", seq=error.seq, victim=True)
     except Exception as error:
-        victim = "onnection" in str(error) or "imed out" in str(error)
-        _fail(emitter, rank, "exception", f"{type(error).__name__}: {error}", victim)
+        _fail(emitter, rank, "exception", f"{type(error).__name__}: {error}")
     emitter.emit(Check(t=time.monotonic_ns(), rank=rank, name="summed", passed=True))
     emitter.emit(End(t=time.monotonic_ns(), rank=rank, status="passed", exit_code=0))
     emitter.close()
 
 
-def _fail(emitter: Emitter, rank: int, kind: Any, message: str, victim: bool = False) -> None:
-    """Report, leave the others a moment to report too (torch ends them when the first is gone), leave."""
+def _fail(emitter: Emitter, rank: int, kind: FailureKind, message: str, **more: Any) -> None:
+    """Report, then leave at once."""
+    told = traceback.format_exc()
     emitter.emit(
-        Failure(
-            t=time.monotonic_ns(),
-            rank=rank,
-            kind=kind,
-            message=message,
-            traceback=traceback.format_exc(),
-            victim=victim,
-        )
+        Failure(t=time.monotonic_ns(), rank=rank, kind=kind, message=message, traceback=told, **more)
     )
     emitter.flush(1.0)
-    time.sleep(LINGER_S)
     os._exit(3)
 
 
@@ -87,7 +89,10 @@ def _work(argument: dict[str, Any], rank: int, folder: Path, emitter: Emitter) -
     value = torch.zeros(4)
     for loop in range(argument.get("loops", 3)):
         emitter.waiting("all_reduce", "world", loop)
-        dist.all_reduce(value)
+        try:
+            dist.all_reduce(value)
+        except RuntimeError as error:
+            raise CollectiveError(str(error), loop) from error
         emitter.arrived()
         if argument.get("pause_s"):
             time.sleep(argument["pause_s"])
