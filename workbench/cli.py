@@ -16,7 +16,7 @@ from labs.catalog import catalog, spec_of
 from labs.flags import take, unknown
 from labs.params import Field, LabSpec, ParameterError, fields_of, nearest, parse, read
 from workbench import usage
-from workbench.console import complain, prepare, say, tell
+from workbench.console import complain, is_terminal, prepare, say, tell
 
 OK = 0
 USAGE = 2
@@ -125,11 +125,17 @@ def _page(words: list[str]) -> int:
     if len(pages) > 1:
         raise ParameterError(f"--{pages[1]}", f"does not go with --{pages[0]}; give one of them")
     flags = read(usage.PageFlags, given)
+    if given.get("replay") == "":
+        raise ParameterError("--replay", "needs a run: its id, a unique prefix, latest, or a folder")
     page = pages[0] if pages else "app"
     if flags.json and page not in ("list", "runs", "doctor"):
         raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
     if flags.runs_dir and page in ("list", "version"):
         raise ParameterError("--runs-dir", f"does not go with --{page}")
+    if page not in ("app", "replay"):
+        for name in usage.APP_ONLY:
+            if name in given:
+                raise ParameterError(f"--{name}", f"shapes the app; it does not go with --{page}")
     return PAGES[page](flags)
 
 
@@ -171,9 +177,36 @@ def _doctor(flags: usage.PageFlags) -> int:
     return doctor.show(flags.runs_dir, flags.json)
 
 
+def _app(flags: usage.PageFlags) -> int:
+    from workbench import runs, session
+    from workbench.options import AppOptions
+
+    runs_dir = session.runs_dir_of(flags.runs_dir)
+    replay = runs.resolve(flags.replay, runs_dir, "--replay") if flags.replay else None
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        raise ParameterError(
+            "terminal",
+            "the app needs one on stdin and stdout; without one, run a lab headless: workbench --run LAB "
+            "(workbench --list shows the labs)",
+        )
+    options = AppOptions(
+        ascii=flags.ascii,
+        mouse=flags.mouse,
+        refresh_hz=flags.refresh,
+        theme=flags.theme,
+        runs_dir=runs_dir if flags.runs_dir else None,
+    )
+
+    from workbench.app import run_app
+
+    return run_app(options, replay)
+
+
 PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "list": _list,
     "version": _version,
     "runs": _runs,
     "doctor": _doctor,
+    "replay": _app,
+    "app": _app,
 }

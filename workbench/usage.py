@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from labs.catalog import catalog
 from labs.params import Field, LabSpec, fields_of
+from workbench.options import MAX_REFRESH_HZ, MIN_REFRESH_HZ, AppOptions
 
 MAX_WIDTH = 100
 MAX_SEED = 2**32 - 1
@@ -64,8 +65,21 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[bool, Meta(description="the version")] = False
     json: Annotated[bool, Meta(description="the page as JSON (--list, --runs, --doctor)")] = False
     runs_dir: Annotated[str, Meta(description="folder in which runs are kept", extra={"unit": "DIR"})] = ""
+    ascii: Annotated[bool, Meta(description="draw with ASCII characters alone")] = False
+    mouse: Annotated[bool, Meta(description="listen to the mouse")] = True
+    refresh: Annotated[
+        float,
+        Meta(
+            ge=MIN_REFRESH_HZ,
+            le=MAX_REFRESH_HZ,
+            description="how often a second the run screen looks for news",
+            extra={"unit": "HZ"},
+        ),
+    ] = AppOptions().refresh_hz
+    theme: Annotated[str, Meta(description="colours of the app", extra={"unit": "NAME"})] = AppOptions().theme
 
 
+APP_ONLY = ("ascii", "mouse", "refresh", "theme")
 PAGES = ("list", "runs", "replay", "doctor", "version")
 
 
@@ -92,6 +106,9 @@ def overview() -> str:
         "",
         "Options of --run:",
         *_rows(field for field in run_fields() if field.name != "run"),
+        "",
+        "Options of the app and of --replay:",
+        *_rows(field for field in fields_of(PageFlags) if field.name in APP_ONLY),
         "",
         "Exit codes: 0 every check passed, 1 a check failed, 2 wrong usage or environment, 3 a worker",
         "failed, hung or ran out of time, 130 interrupted, 143 terminated, 129 the terminal went away.",
