@@ -1,0 +1,248 @@
+"""The app: owns the agent, starts and stops runs, and moves between the screens."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.theme import Theme
+
+from labs.params import LabSpec, ParameterError, nearest
+from launcher.client import Lost
+from launcher.protocol import Finished, Refused, Reply, Warm
+from launcher.rundir import Manifest
+from workbench import palette
+from workbench.feed import Feed
+from workbench.machine import Machine
+from workbench.messages import AgentSaid, ReplayWanted, RunWanted, StopWanted
+from workbench.options import AppOptions
+from workbench.screens.facts import AgentState
+from workbench.screens.help import HelpScreen
+from workbench.screens.home import HomeScreen
+from workbench.screens.lab import LabScreen
+from workbench.screens.run import RunScreen, panes_of
+from workbench.services import Agent, Services
+from workbench.session import RunOptions, prepare, runs_dir_of
+
+CLOSE_S = 5.0
+THEME = Theme(
+    name="worldsize",
+    primary=palette.ACCENT,
+    secondary=palette.VIOLET,
+    accent=palette.WARN,
+    warning=palette.WARN,
+    error=palette.BAD,
+    success=palette.GOOD,
+    foreground=palette.STRONG,
+    background=palette.BACKGROUND,
+    surface=palette.SURFACE,
+    panel=palette.PANEL,
+)
+INTERRUPTED = 130
+
+
+class WorkbenchApp(App[int], inherit_bindings=False):
+    """Worldsize on a terminal."""
+
+    TITLE = "Worldsize"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "quit", "quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self, options: AppOptions, replay: Path | None = None, services: Services | None = None
+    ) -> None:
+        super().__init__()
+        self.register_theme(THEME)
+        self.options = options
+        self.services = services or Services()
+        self.labs = self.services.labs()
+        self.glyphs = palette.glyphs(options.ascii)
+        self.runs_dir = runs_dir_of(str(options.runs_dir) if options.runs_dir is not None else "")
+        self.machine: Machine | None = None
+        self.agent: Agent | None = None
+        self.agent_state: AgentState = "warming"
+        self.agent_trouble = ""
+        self.current_run = ""
+        self._replay = replay
+        self._asked: dict[str, tuple[msgspec.Struct, RunOptions]] = {}
+        self._leaving = False
+
+    def on_mount(self) -> None:
+        """Open home, warm the agent, look at the machine."""
+        self.theme = self.options.theme
+        self.set_class(self.options.ascii, "-ascii")
+        self.push_screen(HomeScreen())
+        if self._replay is not None:
+            self.open_run(self._replay, owned=False)
+        self._watch_signals()
+        self.run_worker(self._probe, thread=True)
+        self._warm()
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        codes = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: INTERRUPTED}
+        for number, code in codes.items():
+            loop.add_signal_handler(number, self.leave, code)
+
+    def _probe(self) -> None:
+        machine = self.services.probe()
+        self.call_from_thread(self._machine_known, machine)
+
+    def _machine_known(self, machine: Machine) -> None:
+        self.machine = machine
+        self._tell()
+
+    def _warm(self) -> None:
+        """Start an agent in a thread, so that torch loads while the person reads."""
+        self.agent_state, self.agent_trouble = "warming", ""
+        self.agent = agent = self.services.agent(self._hear)
+        self.run_worker(lambda: self._start(agent), thread=True)
+        self._tell()
+
+    def _start(self, agent: Agent) -> None:
+        try:
+            agent.start()
+        except OSError as error:
+            self._hear(Lost(message=f"the launcher agent cannot be started: {error.strerror or error}"))
+
+    def _hear(self, reply: Reply | Lost) -> None:
+        """Called from the agent's reader thread."""
+        self.post_message(AgentSaid(reply))
+
+    def _tell(self) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, HomeScreen | LabScreen) and screen.is_mounted:
+                screen.facts_changed()
+
+    def on_agent_said(self, message: AgentSaid) -> None:
+        """Keep the agent's state, and pass trouble to the run screen."""
+        match message.reply:
+            case Warm():
+                self.agent_state = "warm"
+            case Finished():
+                self.current_run = ""
+            case Refused(message=text):
+                self.current_run = ""
+                self._trouble(f"refused: {text}")
+            case Lost(message=text):
+                self.agent_state, self.agent_trouble = "lost", text
+                self.current_run = ""
+                self._trouble(text)
+        self._tell()
+
+    def _trouble(self, text: str) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, RunScreen) and screen.owned:
+                screen.trouble(text)
+
+    def on_run_wanted(self, message: RunWanted) -> None:
+        """Start a run and open its screen."""
+        self.start_run(message.spec, message.params, message.options)
+
+    def start_run(self, spec: LabSpec, params: msgspec.Struct, options: RunOptions) -> None:
+        """Make the run's folder, ask the agent, show the run; what a person can mend is shown as a notice."""
+        if self.current_run:
+            self.notify(f"{self.current_run} is still running: stop it first", severity="error")
+            return
+        if self.machine is None:
+            self.notify("still looking at this machine, a moment", severity="warning")
+            return
+        if self.agent is None or self.agent_state == "lost":
+            self._warm()
+        agent = self.agent
+        assert agent is not None
+        try:
+            prepared = prepare(spec, params, options, self.machine, agent.identity)
+        except ParameterError as error:
+            self.notify(str(error), severity="error", timeout=10)
+            return
+        self.current_run = prepared.manifest.run_id
+        self._asked[self.current_run] = (params, options)
+        agent.request(prepared.request)
+        self.open_run(prepared.folder, owned=True)
+
+    def run_again(self, screen: RunScreen) -> None:
+        """Start the same run once more; its screen replaces `screen`."""
+        manifest = screen.feed.manifest
+        assert screen.spec is not None
+        params, options = self._asked.get(manifest.run_id) or self._from_manifest(screen.spec, manifest)
+        if not self.current_run:
+            screen.dismiss()
+        self.start_run(screen.spec, params, options)
+
+    def _from_manifest(self, spec: LabSpec, manifest: Manifest) -> tuple[msgspec.Struct, RunOptions]:
+        params = msgspec.convert(manifest.params, spec.params)
+        runs_dir = str(self.options.runs_dir) if self.options.runs_dir is not None else ""
+        return params, RunOptions(nproc=manifest.world_size, seed=manifest.seed, runs_dir=runs_dir)
+
+    def on_replay_wanted(self, message: ReplayWanted) -> None:
+        """Open a run from its record."""
+        self.open_run(message.folder, owned=message.folder.name == self.current_run)
+
+    def open_run(self, folder: Path, *, owned: bool) -> None:
+        """Show the run in `folder`; a folder that is no run is a notice."""
+        try:
+            manifest_lab = Feed(folder, ()).manifest.lab
+        except (OSError, msgspec.MsgspecError) as error:
+            self.notify(f"{folder} is no run: {error}", severity="error", timeout=10)
+            return
+        spec = self.labs.get(manifest_lab)
+        feed = Feed(folder, panes_of(spec))
+        self.push_screen(RunScreen(feed, spec, owned=owned, ascii_only=self.options.ascii))
+
+    def on_stop_wanted(self, message: StopWanted) -> None:
+        """End the run in progress; asked a second time, at once."""
+        if self.agent is not None:
+            self.agent.stop(message.run_id, "stopped by the person", INTERRUPTED)
+
+    def action_help(self) -> None:
+        """Show the keys of this screen."""
+        self.push_screen(HelpScreen(dict(self.screen.active_bindings), self.glyphs))
+
+    async def action_quit(self) -> None:
+        """Leave, from anywhere."""
+        self.leave(0)
+
+    def leave(self, code: int) -> None:
+        """Stop what runs, wait for it a bounded time, and end; asked a second time, kill it."""
+        if self._leaving:
+            if self.agent is not None:
+                self.run_worker(self.agent.kill, thread=True)
+            return
+        self._leaving = True
+        if self.current_run:
+            self.notify("stopping the run; q again kills it", timeout=CLOSE_S)
+        self.run_worker(self._leave(code))
+
+    async def _leave(self, code: int) -> None:
+        await asyncio.to_thread(self.close_agent)
+        self.exit(code, return_code=code)
+
+    def close_agent(self) -> None:
+        """Leave the agent, waiting at most `CLOSE_S`; does nothing the second time."""
+        if self.agent is not None:
+            self.agent.close(CLOSE_S)
+
+
+def run_app(options: AppOptions, replay: Path | None = None) -> int:
+    """Open the app and return its exit code: 0, or what a signal means; 2 for a theme that there is not."""
+    app = WorkbenchApp(options, replay)
+    if options.theme not in app.available_themes:
+        known = sorted(app.available_themes)
+        hint = nearest(options.theme, known)
+        print(f"--theme: no theme {options.theme!r}; {hint}allowed: {', '.join(known)}", file=sys.stderr)
+        return 2
+    try:
+        app.run(mouse=options.mouse)
+    finally:
+        app.close_agent()
+    return app.return_code or 0

@@ -1,0 +1,72 @@
+"""From a run's folder to snapshots: tails the record and folds it into the view models that the screen needs.
+
+Live, attached and replayed runs are the same code on the same files. It has no timer: the screen polls.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from launcher.record import Tail
+from launcher.rundir import EVENTS, RESULT, Manifest, Result, read_manifest, read_result
+from workbench.views.base import View
+from workbench.views.registry import VIEWS
+from workbench.views.run import RunView
+
+CHUNK = 1 << 20
+"""Bytes of the record that one poll reads: some 0.05 s of work, so that keys are answered in between."""
+
+
+class Feed:
+    """One run as the screen sees it; `views` holds one view model a pane name.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest.
+        msgspec.DecodeError: its manifest is damaged.
+    """
+
+    def __init__(self, folder: Path, panes: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.manifest: Manifest = read_manifest(folder)
+        self.result: Result | None = None
+        self.problem = ""
+        self.run = RunView(self.manifest)
+        self.views: dict[str, View[Any]] = {name: VIEWS[name](self.manifest) for name in panes}
+        self._tail = Tail(folder / EVENTS)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the run is over and its record not yet read to the end: polling at once is worth it."""
+        return not self.problem and self.result is None and self._over()
+
+    def poll(self) -> None:
+        """Fold what came since the last poll, and the result once the record is read to its end."""
+        if self.result is not None:
+            return
+        over = self._over()
+        try:
+            events = self._tail.read(CHUNK)
+        except OSError as error:
+            self.problem = f"{self._tail.path}: {error.strerror or error}"
+            return
+        views = (self.run, *self.views.values())
+        for event in events:
+            for view in views:
+                view.feed(event)
+        if over and not events:
+            self._finish(views)
+
+    def _over(self) -> bool:
+        return (self.folder / RESULT).exists()
+
+    def _finish(self, views: tuple[View[Any], ...]) -> None:
+        try:
+            self.result = read_result(self.folder)
+        except (OSError, msgspec.DecodeError) as error:
+            self.problem = f"result.json cannot be read: {error}"
+        if self.result is not None:
+            for view in views:
+                view.finish(self.result)

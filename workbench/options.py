@@ -1,0 +1,20 @@
+"""The options that shape the app, from the command line to `workbench.app.run_app`; free of textual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+MIN_REFRESH_HZ = 0.5
+MAX_REFRESH_HZ = 20.0
+
+
+class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the app draws and where runs lie; None means the default place."""
+
+    ascii: bool = False
+    mouse: bool = True
+    refresh_hz: float = 4.0
+    theme: str = "worldsize"
+    runs_dir: Path | None = None

@@ -1,0 +1,133 @@
+"""Every colour and every glyph of the app, and nothing else: one colour a rank, one a phase, one a lane.
+
+Colours are plain strings, so that this module loads no textual. Colour is never the only signal: each state
+has a glyph and a word, each rank its number, each lane its letters.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from launcher.events import Lane, PhaseName
+
+RANKS = (
+    "#4c9ee8",
+    "#e8a33d",
+    "#4fb38a",
+    "#d9668b",
+    "#9a85e0",
+    "#b8a43a",
+    "#45b3c4",
+    "#e07a4f",
+)
+"""Rank r has the colour r modulo 8: distinct also with the common kinds of colour blindness, by lightness."""
+
+PHASES: dict[PhaseName, str] = {
+    "starting": "#8a93a6",
+    "ready": "#4c9ee8",
+    "running": "#4fb38a",
+    "waiting": "#e8a33d",
+    "done": "#7fae6d",
+    "failed": "#e0575b",
+}
+
+LANES: dict[Lane, str] = {
+    "compute": "#4c7fb8",
+    "comm": "#c98a2e",
+    "optimizer": "#8a6fc0",
+    "idle": "#6b7280",
+}
+
+GOOD = "#5fb878"
+BAD = "#e0575b"
+WARN = "#e8a33d"
+ACCENT = "#6ea8e0"
+MUTED = "#8a93a6"
+FAINT = "#565e6e"
+STRONG = "#d8dee9"
+ON_COLOUR = "#10141c"
+COMBINED = "#c5a5e8"
+
+VIOLET = "#9a85e0"
+BACKGROUND = "#12161e"
+SURFACE = "#171c26"
+PANEL = "#1e2430"
+
+
+def rank_colour(rank: int) -> str:
+    """Return the colour of a rank; of the launcher (rank -1) the muted one."""
+    return RANKS[rank % len(RANKS)] if rank >= 0 else MUTED
+
+
+class Glyphs(msgspec.Struct, frozen=True):
+    """The drawing characters: one set for UTF-8 terminals, one of plain ASCII."""
+
+    phases: dict[PhaseName, str]
+    passed: str
+    failed: str
+    unknown: str
+    bar: str
+    rest: str
+    spark: str
+    rule: str
+    cut: str
+    arrow: str
+    times: str
+    combined: str
+    unwritten: str
+    ellipsis: str
+    dot: str
+    digits: str
+    marker: str
+    equals: str
+    differs: str
+
+
+UNICODE = Glyphs(
+    phases={"starting": "○", "ready": "◔", "running": "●", "waiting": "◌", "done": "✓", "failed": "✗"},
+    passed="✓",
+    failed="✗",
+    unknown="·",
+    bar="━",
+    rest="─",
+    spark="▁▂▃▄▅▆▇█",
+    rule="─",
+    cut="│",
+    arrow="→",
+    times="×",
+    combined="Σ",
+    unwritten="·",
+    ellipsis="…",
+    dot="·",
+    digits="₀₁₂₃₄₅₆₇₈₉",
+    marker="braille",
+    equals="=",
+    differs="≠",
+)
+
+ASCII = Glyphs(
+    phases={"starting": "o", "ready": "r", "running": "*", "waiting": "w", "done": "+", "failed": "x"},
+    passed="+",
+    failed="x",
+    unknown=".",
+    bar="=",
+    rest="-",
+    spark="_.-:=+*#",
+    rule="-",
+    cut="|",
+    arrow="->",
+    times="x",
+    combined="S",
+    unwritten=".",
+    ellipsis="~",
+    dot="|",
+    digits="0123456789",
+    marker="digits",
+    equals="=",
+    differs="!",
+)
+
+
+def glyphs(ascii_only: bool) -> Glyphs:
+    """Return the glyphs to draw with."""
+    return ASCII if ascii_only else UNICODE

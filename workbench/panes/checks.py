@@ -1,0 +1,56 @@
+"""The checks: passed or not, measured beside expected, and what each one shows."""
+
+from __future__ import annotations
+
+from workbench import palette
+from workbench.panes.base import Pane
+from workbench.panes.ink import Line, fit, ink, muted, wrap
+from workbench.views.checks import CheckRow, ChecksSnapshot
+from workbench.views.units import number
+
+WIDE = 70
+
+
+class ChecksPane(Pane[ChecksSnapshot]):
+    """What the run proved."""
+
+    NAME = "checks"
+    TITLE = "checks"
+
+    def lines(self, snapshot: ChecksSnapshot, width: int, height: int) -> list[Line]:
+        """Return a line a check; with room, what was measured and what it shows under it."""
+        if not snapshot.rows:
+            self.say("")
+            return self.waiting("the run made no check" if snapshot.over else "waiting for the first check")
+        self.say(f"{snapshot.num_passed} of {len(snapshot.rows)} passed")
+        if width < WIDE:
+            return [line for row in snapshot.rows for line in self._short(row, width)]
+        return [line for row in snapshot.rows for line in self._long(row, width)]
+
+    def _title(self, row: CheckRow, width: int) -> Line:
+        glyph = self.glyphs.passed if row.passed else self.glyphs.failed
+        colour = palette.GOOD if row.passed else palette.BAD
+        return [
+            ink(f"{glyph} ", colour, bold=True),
+            ink(fit(row.name, width - 2, self.glyphs.ellipsis), "" if row.passed else colour),
+        ]
+
+    def _measured(self, row: CheckRow) -> str:
+        tolerance = f" within {row.tolerance:.3g}" if row.tolerance else ""
+        measured, expected = number(row.measured, row.unit), number(row.expected, row.unit)
+        if row.measured is None and row.expected is None:
+            return ""
+        return f"{measured}, expected {expected}{tolerance}"
+
+    def _short(self, row: CheckRow, width: int) -> list[Line]:
+        lines = [self._title(row, width)]
+        if not row.passed:
+            lines += [[ink("  "), ink(text, palette.BAD)] for text in wrap(self._measured(row), width - 2)]
+        return lines
+
+    def _long(self, row: CheckRow, width: int) -> list[Line]:
+        half = max(30, width * 2 // 5)
+        line = [*self._title(row, half), ink(" "), muted(fit(self._measured(row), width - half - 1, "~"))]
+        if not row.passed:
+            line = [*line[:-1], ink(line[-1].text, palette.BAD)]
+        return [line, *([ink("  "), muted(text)] for text in wrap(row.shows, width - 4) if text)]

@@ -1,0 +1,101 @@
+"""The loss curves: one a rank and their mean, by plotext, at most once a second."""
+
+from __future__ import annotations
+
+import io
+
+import plotext
+from rich.ansi import AnsiDecoder
+from rich.console import Console
+
+from workbench import palette
+from workbench.panes.base import Pane
+from workbench.panes.ink import Line, ink, muted, rank_tag
+from workbench.views.loss import LossSnapshot
+from workbench.views.series import thin
+from workbench.views.units import ranks_text
+
+
+class LossPane(Pane[LossSnapshot]):
+    """Loss a rank and the mean."""
+
+    NAME = "loss"
+    TITLE = "loss"
+    SPAN = 4
+    WEIGHT = 11
+    MAX_HZ = 1.0
+
+    def lines(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
+        """Return the plot and, under it, the newest value of each rank."""
+        if snapshot.step < 0:
+            self.say("")
+            return self.waiting("the run reported no loss" if snapshot.over else "waiting for the first loss")
+        if snapshot.first_mean is not None and snapshot.last_mean is not None:
+            arrow = self.glyphs.arrow
+            self.say(f"mean {snapshot.first_mean:.5g} {arrow} {snapshot.last_mean:.5g}")
+        legend = self._legend(snapshot, width)
+        return [*self._plot(snapshot, width, max(4, height - len(legend))), *legend]
+
+    def _plot(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.plotsize(width, height)
+        plotext.grid(False, False)
+        plotext.xaxes(True, False)
+        plotext.yaxes(True, False)
+        plotext.ticks_color(_rgb(palette.MUTED))
+        plotext.axes_color("default")
+        columns = max(8, width - 10)
+        for curve in snapshot.ranks:
+            if curve.points and self.rank in (None, curve.rank):
+                marker = str(curve.rank % 10) if self.ascii_only else "braille"
+                self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
+        if snapshot.mean and self.rank is None:
+            self._curve(snapshot.mean, columns, palette.STRONG, "*" if self.ascii_only else "braille")
+        text = plotext.build()
+        return _decode(text.translate(_ASCII_FRAME) if self.ascii_only else text)[:height]
+
+    def _curve(self, points: tuple[tuple[float, float], ...], columns: int, colour: str, marker: str) -> None:
+        kept = thin(points, columns)
+        plotext.plot(
+            [step for step, _ in kept], [value for _, value in kept], color=_rgb(colour), marker=marker
+        )
+
+    def _legend(self, snapshot: LossSnapshot, width: int) -> list[Line]:
+        entries: list[Line] = [[ink("mean ", palette.STRONG, bold=True), ink(_value(snapshot.last_mean))]]
+        entries += [
+            [rank_tag(curve.rank), muted(f" {_value(curve.last)}")]
+            for curve in snapshot.ranks
+            if curve.last is not None
+        ]
+        lines: list[Line] = [[]]
+        used = 0
+        for entry in entries:
+            length = sum(segment.cell_length for segment in entry) + 2
+            if used and used + length > width:
+                lines.append([])
+                used = 0
+            lines[-1] += [*entry, ink("  ")]
+            used += length
+        if snapshot.silent:
+            lines.append([muted(f"no loss on rank {ranks_text(snapshot.silent)}: not the last stage")])
+        return lines
+
+
+_ASCII_FRAME = str.maketrans(dict.fromkeys("┤├┬┴┼└┘┌┐", "+") | {"│": "|", "─": "-"})
+_CONSOLE = Console(width=1000, file=io.StringIO())
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _decode(text: str) -> list[Line]:
+    """Turn plotext's escape sequences into segments."""
+    return [
+        [segment for segment in line.render(_CONSOLE) if segment.text] for line in AnsiDecoder().decode(text)
+    ]

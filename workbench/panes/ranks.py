@@ -1,0 +1,59 @@
+"""The rank grid: one line a rank with its phase, step, and whether its parameters equal the others'."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from workbench import palette
+from workbench.panes.base import Pane
+from workbench.panes.ink import Line, fit, ink, muted, rank_tag, right
+from workbench.views.ranks import RankRow, RanksSnapshot
+
+
+class RanksPane(Pane[RanksSnapshot]):
+    """Phase, step and in-sync light of every rank."""
+
+    NAME = "ranks"
+    TITLE = "ranks"
+    WEIGHT = 11
+
+    def lines(self, snapshot: RanksSnapshot, width: int, height: int) -> list[Line]:
+        """Return one line a rank."""
+        self._say_sync(snapshot)
+        return [self._row(row, width) for row in snapshot.rows]
+
+    def _say_sync(self, snapshot: RanksSnapshot) -> None:
+        if snapshot.sync == "equal":
+            self.say(f"parameters {self.glyphs.equals} at step {snapshot.sync_step}")
+        elif snapshot.sync == "differs":
+            self.say(f"parameters {self.glyphs.differs} at step {snapshot.sync_step}")
+        else:
+            self.say("" if snapshot.heard else "waiting for the first rank")
+
+    def _row(self, row: RankRow, width: int) -> Line:
+        phase = "stopped" if row.stopped else row.phase
+        colour = palette.MUTED if row.stopped else palette.PHASES[row.phase]
+        glyph = self.glyphs.unknown if row.stopped else self.glyphs.phases[row.phase]
+        step = f"{row.step}/{row.total_steps}" if row.total_steps > 0 else ""
+        line = [
+            rank_tag(row.rank, 4),
+            ink(f"{glyph} {fit(phase, 9)}", colour, bold=row.phase == "failed"),
+            ink(right(step, 9)),
+            ink(" "),
+            self._light(row),
+            ink(" "),
+        ]
+        room = width - sum(segment.cell_length for segment in line)
+        if row.detail:
+            line.append(ink(fit(row.detail, room, self.glyphs.ellipsis), colour))
+        else:
+            line.append(muted(fit(row.digest[:8] or (f"pid {row.pid}" if row.pid else ""), room)))
+        return line
+
+    def _light(self, row: RankRow) -> Segment:
+        match row.sync:
+            case "equal":
+                return ink(self.glyphs.equals, palette.GOOD, bold=True)
+            case "differs":
+                return ink(self.glyphs.differs, palette.BAD, bold=True)
+        return muted(" ")

@@ -1,0 +1,16 @@
+"""The panes by the names that `LabSpec.panes` uses: adding a pane is adding its view and its widget here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.panes.base import Pane
+from workbench.panes.checks import ChecksPane
+from workbench.panes.failure import FailurePane
+from workbench.panes.log import LogPane
+from workbench.panes.loss import LossPane
+from workbench.panes.ranks import RanksPane
+
+PANES: dict[str, type[Pane[Any]]] = {
+    pane.NAME: pane for pane in (LossPane, RanksPane, LogPane, ChecksPane, FailurePane)
+}

@@ -1,0 +1,1 @@
+"""The screens: home, lab, run, help. They talk upward to the app by messages."""

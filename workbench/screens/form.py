@@ -1,0 +1,106 @@
+"""The form of a lab's parameters, made from the same declaration as the flags of the command line."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.message import Message
+from textual.widgets import Checkbox, Input, Select, Static
+
+from labs.params import Field, LabSpec, fields_of
+
+COMMON_DEVICES = ("auto", "cpu", "cuda")
+
+
+def common_fields(spec: LabSpec) -> tuple[Field, ...]:
+    """Return the options that every run has: ranks, device, seed."""
+    return (
+        Field(
+            name="nproc",
+            flag="--nproc",
+            kind="int",
+            default=spec.default_ranks,
+            description="number of ranks",
+            ge=spec.min_ranks,
+            le=spec.max_ranks,
+        ),
+        Field(
+            name="device",
+            flag="--device",
+            kind="choice",
+            default="auto",
+            description="auto: CUDA where there is one GPU a rank",
+            choices=COMMON_DEVICES,
+        ),
+        Field(name="seed", flag="--seed", kind="int", default=0, description="seed of all ranks", ge=0),
+    )
+
+
+class ParameterForm(VerticalScroll, can_focus=False):
+    """One row a parameter; says `Changed` when a value did."""
+
+    class Changed(Message):
+        """A value was edited."""
+
+    def __init__(self, spec: LabSpec) -> None:
+        super().__init__(id="form")
+        self.common = common_fields(spec)
+        self.own = fields_of(spec.params)
+
+    def compose(self) -> ComposeResult:
+        """A row: flag, control, what it means and what is allowed."""
+        for field in (*self.common, *self.own):
+            with Horizontal(classes="field", id=f"field-{field.name}"):
+                yield Static(field.flag, classes="flag", markup=False)
+                yield control(field)
+                yield Static(_hint(field), classes="hint", markup=False)
+
+    def values(self, fields: tuple[Field, ...]) -> dict[str, str | bool]:
+        """Return what stands in the controls of `fields`, as text, by parameter name."""
+        return {field.name: self._value(field) for field in fields}
+
+    def _value(self, field: Field) -> str | bool:
+        widget = self.query_one(f"#value-{field.name}")
+        if isinstance(widget, Checkbox):
+            return widget.value
+        if isinstance(widget, Select):
+            return str(widget.value)
+        assert isinstance(widget, Input)
+        return widget.value.strip()
+
+    def mark(self, flag: str) -> None:
+        """Mark the field that was refused; an empty flag unmarks all."""
+        for field in (*self.common, *self.own):
+            self.query_one(f"#field-{field.name}").set_class(field.flag == flag, "-refused")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Tell the screen."""
+        event.stop()
+        self.post_message(self.Changed())
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        """Tell the screen."""
+        event.stop()
+        self.post_message(self.Changed())
+
+    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
+        """Tell the screen."""
+        event.stop()
+        self.post_message(self.Changed())
+
+
+def control(field: Field) -> Input | Select[str] | Checkbox:
+    """Return the widget that edits one parameter."""
+    widget_id = f"value-{field.name}"
+    if field.kind == "bool":
+        return Checkbox("", value=bool(field.default), compact=True, id=widget_id)
+    if field.kind == "choice":
+        options = [(choice, choice) for choice in field.choices]
+        return Select(options, value=str(field.default), allow_blank=False, compact=True, id=widget_id)
+    return Input(str(field.default), compact=True, id=widget_id)
+
+
+def _hint(field: Field) -> str:
+    bounds = field.allowed if field.kind in ("int", "float") else ""
+    unit = f" ({field.unit})" if field.unit else ""
+    return f"{field.description}{unit}{f'; {bounds}' if bounds else ''}"

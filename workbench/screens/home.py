@@ -1,0 +1,136 @@
+"""The home screen: the labs by group with what each teaches, what this machine has, and the recent runs."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Footer, OptionList, Static
+from textual.widgets.option_list import Option
+
+from labs.catalog import GROUPS
+from labs.params import LabSpec
+from workbench import palette
+from workbench.messages import ReplayWanted
+from workbench.screens.base import WorkbenchScreen
+from workbench.screens.facts import agent_text, machine_text, verdict_text
+from workbench.screens.lab import LabScreen
+from workbench.services import RecentRun, recent_runs
+
+
+class HomeScreen(WorkbenchScreen):
+    """Where the app opens."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open"),
+        Binding("tab", "app.focus_next", "labs / runs", show=True),
+        Binding("f5", "reload", "reload runs"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: list[RecentRun] = []
+
+    def compose(self) -> ComposeResult:
+        """Header, labs beside what the chosen one teaches, runs."""
+        yield Static(id="title", markup=False)
+        yield Static(id="machine", markup=False)
+        with Horizontal(id="labs-and-detail"):
+            yield OptionList(id="labs")
+            yield Static(id="detail", markup=False)
+        with Vertical(id="runs-box"):
+            yield OptionList(id="runs")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Fill the lists."""
+        labs = self.query_one("#labs", OptionList)
+        labs.border_title = "labs"
+        self.query_one("#runs", OptionList).border_title = "recent runs"
+        for group in GROUPS:
+            members = [spec for spec in self.workbench.labs.values() if spec.group == group]
+            if members:
+                labs.add_option(Option(Text(group, style=palette.MUTED), disabled=True))
+                labs.add_options(Option(self._lab_line(spec), id=spec.id) for spec in members)
+        labs.action_first()
+        labs.focus()
+        self.facts_changed()
+
+    def on_screen_resume(self) -> None:
+        """Coming back from a run: it is in the list now."""
+        self.action_reload()
+        self.facts_changed()
+
+    def _lab_line(self, spec: LabSpec) -> Text:
+        return Text.assemble("  ", (f"{spec.id:<12}", f"bold {palette.ACCENT}"), " ", spec.title)
+
+    def facts_changed(self) -> None:
+        """The machine is known, or the agent's state has changed."""
+        app = self.workbench
+        self.query_one("#title", Static).update(
+            Text.assemble(
+                ("Worldsize", f"bold {palette.ACCENT}"),
+                ("  learn distributed training by running it   ", palette.MUTED),
+                agent_text(app.agent_state, app.agent_trouble, app.glyphs),
+            )
+        )
+        spec = self._chosen()
+        ranks = spec.default_ranks if spec is not None else 1
+        self.query_one("#machine", Static).update(machine_text(app.machine, ranks, app.glyphs))
+
+    def _chosen(self) -> LabSpec | None:
+        labs = self.query_one("#labs", OptionList)
+        option = labs.highlighted_option
+        return self.workbench.labs.get(option.id or "") if option is not None else None
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show what the lab under the cursor teaches."""
+        spec = self._chosen()
+        if event.option_list.id != "labs" or spec is None:
+            return
+        detail = self.query_one("#detail", Static)
+        detail.border_title = Content(spec.title)
+        ranks = f"{spec.min_ranks} to {spec.max_ranks} ranks, {spec.default_ranks} by default"
+        text = Text.assemble(spec.summary, "\n\n")
+        if spec.teaches:
+            text.append("what it teaches\n", palette.MUTED)
+        for fact in spec.teaches:
+            text.append(f"{self.workbench.glyphs.dot} ", palette.ACCENT)
+            text.append(f"{fact}\n")
+        text.append(f"\n{ranks}", palette.MUTED)
+        detail.update(text)
+        self.facts_changed()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Open the lab, or the run."""
+        if event.option_list.id == "labs":
+            self.app.push_screen(LabScreen(self.workbench.labs[event.option.id or ""]))
+        elif self._runs:
+            self.post_message(ReplayWanted(self._runs[event.option_index].folder))
+
+    def action_reload(self) -> None:
+        """Read the list of runs again."""
+        runs = self.query_one("#runs", OptionList)
+        place = runs.highlighted
+        self._runs = list(recent_runs(self.workbench.runs_dir))
+        runs.clear_options()
+        if not self._runs:
+            runs.add_option(
+                Option(Text("no run yet: choose a lab and press enter", palette.MUTED), disabled=True)
+            )
+        runs.add_options(Option(self._run_line(run)) for run in self._runs)
+        if self._runs:
+            runs.highlighted = min(place or 0, len(self._runs) - 1)
+
+    def _run_line(self, run: RecentRun) -> Text:
+        current = run.manifest.run_id == self.workbench.current_run
+        return Text.assemble(
+            (f"{run.manifest.lab:<12}", f"bold {palette.ACCENT}"),
+            (f"{run.manifest.world_size:>3} ranks  ", palette.MUTED),
+            (f"{run.manifest.created[:16].replace('T', ' ')}  ", palette.MUTED),
+            verdict_text(run.result, current, self.workbench.glyphs),
+        )

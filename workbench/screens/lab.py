@@ -1,0 +1,168 @@
+"""The lab screen: summary, guide, parameters as a form, the equivalent commands, and Run."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import Button, Footer, Input, Markdown, Static
+
+from labs.params import LabSpec, ParameterError, parse
+from workbench import palette
+from workbench.messages import RunWanted
+from workbench.screens.base import WorkbenchScreen
+from workbench.screens.facts import agent_text, machine_text
+from workbench.screens.form import ParameterForm
+from workbench.session import RunOptions, check, torchrun_command, workbench_command
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class LabScreen(WorkbenchScreen):
+    """One lab, ready to be run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back"),
+        Binding("ctrl+r", "run", "run"),
+        Binding("tab", "app.focus_next", "next field", show=True),
+        Binding("g", "guide", "guide"),
+    ]
+
+    def __init__(self, spec: LabSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self._wanted: tuple[msgspec.Struct, RunOptions] | None = None
+
+    def compose(self) -> ComposeResult:
+        """Form and guide side by side, or in turns; the commands and Run below."""
+        yield Static(id="title", markup=False)
+        yield Static(id="machine", markup=False)
+        with Horizontal(id="lab-body"):
+            with Vertical(id="form-box"):
+                yield ParameterForm(self.spec)
+            with VerticalScroll(id="guide-box"):
+                yield Markdown(self.workbench.services.guide(self.spec.id), id="guide", open_links=False)
+        yield Static(id="commands", markup=False)
+        with Horizontal(id="run-line"):
+            yield Button("Run", id="run", compact=True, variant="primary")
+            yield Static(id="message", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Validate the defaults and show their commands."""
+        self.query_one("#form-box").border_title = "parameters"
+        self.query_one("#guide-box").border_title = "guide"
+        self.query_one("#commands").border_title = "the same without the app"
+        self.query_one("#title", Static).update(
+            Text.assemble(
+                (self.spec.id, f"bold {palette.ACCENT}"),
+                (f"  {self.spec.title}  ", "bold"),
+                (self.spec.summary, palette.MUTED),
+            )
+        )
+        self.query_one("#run").focus()
+        self.rearrange()
+        self.facts_changed()
+
+    def on_resize(self) -> None:
+        """Side by side where there is room."""
+        self.rearrange()
+
+    def rearrange(self) -> None:
+        """Hide the guide or the form where there is room for one only."""
+        self.set_class(self.narrow, "-narrow")
+
+    def facts_changed(self) -> None:
+        """The machine is known, or the agent's state has changed."""
+        self.validate()
+
+    def on_parameter_form_changed(self) -> None:
+        """Validate after each edit."""
+        self.validate()
+
+    def validate(self) -> None:
+        """Read the form; show the commands, or what is wrong with which flag."""
+        app = self.workbench
+        form = self.query_one(ParameterForm)
+        message = self.query_one("#message", Static)
+        self._wanted = None
+        try:
+            params, options = self._read(form)
+            if app.machine is not None:
+                check(self.spec, params, options, app.machine)
+                self._wanted = (params, options)
+        except ParameterError as error:
+            form.mark(error.flag)
+            message.update(Text(f"{app.glyphs.failed} {error}", palette.BAD))
+        else:
+            form.mark("")
+            message.update(agent_text(app.agent_state, app.agent_trouble, app.glyphs))
+            self._show_commands(params, options)
+            ranks = options.world_size(self.spec)
+            self.query_one("#machine", Static).update(machine_text(app.machine, ranks, app.glyphs))
+
+    def _read(self, form: ParameterForm) -> tuple[msgspec.Struct, RunOptions]:
+        common = form.values(form.common)
+        nproc = _whole("--nproc", str(common["nproc"]))
+        seed = _whole("--seed", str(common["seed"]))
+        params = parse(self.spec, form.values(form.own), nproc)
+        device = msgspec.convert(common["device"], Device)
+        runs_dir = self.workbench.options.runs_dir
+        return params, RunOptions(
+            nproc=nproc, device=device, seed=seed, runs_dir=str(runs_dir) if runs_dir is not None else ""
+        )
+
+    def _show_commands(self, params: msgspec.Struct, options: RunOptions) -> None:
+        text = Text.assemble(
+            ("$ ", palette.MUTED),
+            workbench_command(self.spec, params, options),
+            "\n",
+            ("$ ", palette.MUTED),
+            (torchrun_command(self.spec, params, options), palette.MUTED),
+        )
+        self.query_one("#commands", Static).update(text)
+
+    def on_input_submitted(self) -> None:
+        """Enter in a field runs."""
+        self.action_run()
+
+    def on_button_pressed(self) -> None:
+        """Run."""
+        self.action_run()
+
+    def action_run(self) -> None:
+        """Ask the app for the run, if the form is right."""
+        if self._wanted is None:
+            self.app.bell()
+            return
+        params, options = self._wanted
+        self.post_message(RunWanted(self.spec, params, options))
+
+    def action_guide(self) -> None:
+        """Look at the guide, or at the form again."""
+        self.toggle_class("-guide")
+        target = "#guide-box" if self.has_class("-guide") else "#run"
+        self.query_one(target).focus()
+
+    def action_back(self) -> None:
+        """Out of a field first, then to the list of labs."""
+        if isinstance(self.focused, Input):
+            self.query_one("#run").focus()
+        elif self.has_class("-guide"):
+            self.action_guide()
+        else:
+            self.dismiss()
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise ParameterError(flag, f"{text!r} is not a whole number; allowed: a whole number >= 0") from None
+    if value < 0:
+        raise ParameterError(flag, f"{value} is out of bounds; allowed: a whole number >= 0")
+    return value

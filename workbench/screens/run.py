@@ -1,0 +1,212 @@
+"""The run screen, live or replayed: panes in a grid or one at a time, progress, verdict, stop, run again."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Footer
+
+from labs.params import LabSpec
+from workbench.feed import Feed
+from workbench.messages import StopWanted
+from workbench.panes.base import Pane
+from workbench.panes.header import RunHeader
+from workbench.panes.pane_bar import PaneBar
+from workbench.panes.registry import PANES
+from workbench.screens.base import WorkbenchScreen
+from workbench.screens.layout import pack
+from workbench.views.run import RunSnapshot
+
+FALLBACK = ("ranks", "communication", "checks", "log")
+"""The panes of a run whose lab is not installed here."""
+
+
+def panes_of(spec: LabSpec | None) -> tuple[str, ...]:
+    """Return the panes to show: the lab's own, and the failure, which shows itself when there is one."""
+    names = spec.panes if spec is not None else FALLBACK
+    return (*(name for name in names if name in PANES and name != "failure"), "failure")
+
+
+class RunScreen(WorkbenchScreen):
+    """One run. `owned` where this app started it, so that it may stop it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back"),
+        Binding("s", "stop", "stop"),
+        Binding("r", "again", "run again"),
+        Binding("1", "pane(1)", "pane", key_display="1-9"),
+        *(Binding(str(digit), f"pane({digit})", f"pane {digit}", show=False) for digit in range(2, 10)),
+        Binding("0", "pane(0)", "failure", show=False),
+        Binding("right", "turn(1)", "next pane", show=False),
+        Binding("left", "turn(-1)", "previous pane", show=False),
+        Binding("enter", "zoom", "full screen", show=False),
+        Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
+        Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
+    ]
+
+    def __init__(self, feed: Feed, spec: LabSpec | None, *, owned: bool, ascii_only: bool) -> None:
+        super().__init__()
+        self.feed = feed
+        self.spec = spec
+        self.owned = owned
+        self.names = panes_of(spec)
+        self.active: str | None = None
+        self.rank: int | None = None
+        self.stopping = False
+        self._ticks = 0
+        self._over = False
+        self._header = RunHeader(feed.manifest, spec, ascii_only=ascii_only, live=owned)
+        self._bar = PaneBar()
+        self.panes: dict[str, Pane[Any]] = {
+            name: PANES[name](ascii_only=ascii_only, key=self.digit(name)) for name in self.names
+        }
+
+    def digit(self, name: str) -> str:
+        """The key of a pane: 1 to 9 in their order, 0 for the failure."""
+        place = self.names.index(name) + 1
+        return "0" if name == "failure" else str(place) if place < 10 else ""
+
+    def compose(self) -> ComposeResult:
+        """Lay the panes out in rows; which of them show is decided by `rearrange`."""
+        yield self._header
+        yield self._bar
+        with Vertical(id="rows"):
+            yield Horizontal(self.panes["failure"], classes="row", id="row-failure")
+            spans = {name: pane.SPAN for name, pane in self.panes.items()}
+            for row in pack(self.names[:-1], spans):
+                box = Horizontal(*(self.panes[name] for name in row), classes="row")
+                box.styles.height = f"{max(self.panes[name].WEIGHT for name in row)}fr"
+                for name in row:
+                    self.panes[name].styles.width = f"{spans[name]}fr"
+                yield box
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Start the one timer that asks the feed."""
+        self.tick()
+        self.rearrange()
+        self.set_interval(1 / self.workbench.options.refresh_hz, self.tick)
+
+    def on_resize(self) -> None:
+        """Grid or tabs, by the size of the terminal."""
+        self.rearrange()
+
+    def tick(self) -> None:
+        """Fold what came and hand snapshots to the panes that are due."""
+        self.feed.poll()
+        self._show(self.feed.run.snapshot())
+        self._ticks += 1
+        if self.feed.behind:
+            self.call_later(self.tick)
+
+    def _show(self, run: RunSnapshot) -> None:
+        self._header.stopping = self.stopping and not run.over
+        self._header.problem = self.feed.problem
+        self._header.show(run)
+        self._reveal_failure()
+        for name, pane in self.panes.items():
+            every = max(1, round(self.workbench.options.refresh_hz / pane.MAX_HZ))
+            if pane.is_shown and (pane.shown is None or run.over or self._ticks % every == 0):
+                pane.show(self.feed.views[name].snapshot())
+        if run.over != self._over:
+            self._over = run.over
+            self.refresh_bindings()
+
+    def _reveal_failure(self) -> None:
+        failed = self.feed.views["failure"].snapshot().failure is not None
+        if failed and not self.has_class("-failed"):
+            self.add_class("-failed")
+            if self.active is not None:
+                self.active = "failure"
+            self.rearrange()
+
+    def rearrange(self) -> None:
+        """Show the grid, or the one pane that is in view."""
+        shown = [name for name in self.names if name != "failure" or self.has_class("-failed")]
+        if self.narrow and self.active not in shown:
+            self.active = shown[0]
+        self.set_class(self.active is not None, "-single")
+        for name, pane in self.panes.items():
+            pane.is_shown = name in shown and self.active in (None, name)
+            pane.display = pane.is_shown
+            if pane.is_shown:
+                pane.show(self.feed.views[name].snapshot())
+        for row in self.query(".row"):
+            row.display = any(child.display for child in row.children)
+        self._bar.show([(self.digit(name), self.panes[name].TITLE) for name in shown], self._place(shown))
+        if self.active is not None:
+            self.panes[self.active].focus()
+
+    def _place(self, shown: list[str]) -> int:
+        return shown.index(self.active) if self.active in shown else -1
+
+    def action_pane(self, digit: int) -> None:
+        """Show one pane alone; the same digit again, back to the grid."""
+        name = next((name for name in self.names if self.digit(name) == str(digit)), None)
+        if name is None or (name == "failure" and not self.has_class("-failed")):
+            return
+        self.active = None if self.active == name and not self.narrow else name
+        self.rearrange()
+
+    def action_turn(self, by: int) -> None:
+        """Show the next pane, where one is shown at a time."""
+        if self.active is None:
+            return
+        shown = [name for name in self.names if name != "failure" or self.has_class("-failed")]
+        self.active = shown[(shown.index(self.active) + by) % len(shown)]
+        self.rearrange()
+
+    def action_zoom(self) -> None:
+        """Show the focused pane alone, or the grid again."""
+        focused = self.focused
+        if self.narrow:
+            return
+        if self.active is not None:
+            self.active = None
+        elif isinstance(focused, Pane) and focused.NAME in self.panes:
+            self.active = focused.NAME
+        self.rearrange()
+
+    def action_rank(self, by: int) -> None:
+        """Choose a rank for the panes that can show one alone; before the first and after the last: all."""
+        choices: list[int | None] = [None, *range(self.feed.manifest.world_size)]
+        self.rank = choices[(choices.index(self.rank) + by) % len(choices)]
+        for pane in self.panes.values():
+            pane.choose_rank(self.rank)
+
+    def action_back(self) -> None:
+        """From one pane to the grid, from the grid to the screen before."""
+        if self.active is not None and not self.narrow:
+            self.active = None
+            self.rearrange()
+        elif self.owned and not self._over:
+            self.notify("The run goes on; s stops it.", timeout=3)
+            self.dismiss()
+        else:
+            self.dismiss()
+
+    def action_stop(self) -> None:
+        """End the run."""
+        self.stopping = True
+        self.post_message(StopWanted(self.feed.manifest.run_id))
+        self._show(self.feed.run.snapshot())
+
+    def action_again(self) -> None:
+        """Run the same lab with the same parameters once more, in place of this screen."""
+        self.workbench.run_again(self)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer stop while it runs, run again once it is over."""
+        if action == "stop":
+            return self.owned and not self._over
+        if action == "again":
+            return self._over and self.spec is not None
+        return True
+
+    def trouble(self, message: str) -> None:
+        """The agent refused the run or was lost: say it in the header."""
+        self._header.trouble = message
+        self._show(self.feed.run.snapshot())

@@ -1,0 +1,79 @@
+"""What the app reaches outside of itself: machine, labs, agent, runs. Tests put their own here."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.resources
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from labs.catalog import catalog, package_of
+from labs.params import LabSpec
+from launcher.client import AgentClient, Lost
+from launcher.protocol import Reply, RunRequest
+from launcher.rundir import Manifest, ProcessId, Result, read_manifest, read_result, run_folders
+from workbench.machine import Machine, probe
+
+
+class Agent(Protocol):
+    """What the app asks of an agent; `launcher.client.AgentClient` is the real one."""
+
+    warm: bool
+
+    @property
+    def identity(self) -> ProcessId | None:
+        """Its pid and start time, once started."""
+
+    def start(self) -> None:
+        """Start the process."""
+
+    def request(self, request: RunRequest) -> None:
+        """Ask for a run."""
+
+    def stop(self, run_id: str, reason: str, exit_code: int) -> None:
+        """End the run in progress."""
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Leave the agent, a run in progress is stopped first."""
+
+    def kill(self) -> None:
+        """End it and all it started, at once."""
+
+
+AgentFactory = Callable[[Callable[[Reply | Lost], None]], Agent]
+
+
+class RecentRun(msgspec.Struct, frozen=True):
+    """A run as the home screen lists it; `result` is None while it runs, or where it was lost."""
+
+    folder: Path
+    manifest: Manifest
+    result: Result | None
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """The outside world, by functions."""
+
+    probe: Callable[[], Machine] = probe
+    labs: Callable[[], dict[str, LabSpec]] = catalog
+    agent: AgentFactory = AgentClient
+    guide: Callable[[str], str] = lambda lab_id: read_guide(lab_id)
+
+
+def read_guide(lab_id: str) -> str:
+    """Return the lab's `guide.md`, or a line that says that it has none."""
+    file = importlib.resources.files(package_of(lab_id)) / "guide.md"
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return "This lab has no guide."
+
+
+def recent_runs(runs_dir: Path, limit: int = 20) -> Iterator[RecentRun]:
+    """Yield the newest runs; a folder whose manifest or result cannot be read is passed over."""
+    for folder in list(run_folders(runs_dir))[:limit]:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            yield RecentRun(folder, read_manifest(folder), read_result(folder))
