@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import plotext
-from rich.ansi import AnsiDecoder
-from rich.console import Console
 
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, rank_tag
+from workbench.panes.plot import decode, rgb, start_plot
 from workbench.views.loss import LossSnapshot
 from workbench.views.series import thin
 from workbench.views.units import ranks_text
@@ -37,14 +34,7 @@ class LossPane(Pane[LossSnapshot]):
         return [*self._plot(snapshot, width, max(4, height - len(legend))), *legend]
 
     def _plot(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
-        plotext.clear_figure()
-        plotext.theme("clear")
-        plotext.plotsize(width, height)
-        plotext.grid(False, False)
-        plotext.xaxes(True, False)
-        plotext.yaxes(True, False)
-        plotext.ticks_color(_rgb(palette.MUTED))
-        plotext.axes_color("default")
+        start_plot(width, height)
         columns = max(8, width - 10)
         for curve in snapshot.ranks:
             if curve.points and self.rank in (None, curve.rank):
@@ -52,13 +42,12 @@ class LossPane(Pane[LossSnapshot]):
                 self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
         if snapshot.mean and self.rank is None:
             self._curve(snapshot.mean, columns, palette.STRONG, "*" if self.ascii_only else "braille")
-        text = plotext.build()
-        return _decode(text.translate(_ASCII_FRAME) if self.ascii_only else text)[:height]
+        return decode(plotext.build(), ascii_only=self.ascii_only)[:height]
 
     def _curve(self, points: tuple[tuple[float, float], ...], columns: int, colour: str, marker: str) -> None:
         kept = thin(points, columns)
         plotext.plot(
-            [step for step, _ in kept], [value for _, value in kept], color=_rgb(colour), marker=marker
+            [step for step, _ in kept], [value for _, value in kept], color=rgb(colour), marker=marker
         )
 
     def _legend(self, snapshot: LossSnapshot, width: int) -> list[Line]:
@@ -82,20 +71,5 @@ class LossPane(Pane[LossSnapshot]):
         return lines
 
 
-_ASCII_FRAME = str.maketrans(dict.fromkeys("┤├┬┴┼└┘┌┐", "+") | {"│": "|", "─": "-"})
-_CONSOLE = Console(width=1000, file=io.StringIO())
-
-
 def _value(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def _decode(text: str) -> list[Line]:
-    """Turn plotext's escape sequences into segments."""
-    return [
-        [segment for segment in line.render(_CONSOLE) if segment.text] for line in AnsiDecoder().decode(text)
-    ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.panes.bandwidth import BandwidthPane
 from workbench.panes.base import Pane
 from workbench.panes.checks import ChecksPane
 from workbench.panes.failure import FailurePane
 from workbench.panes.log import LogPane
 from workbench.panes.loss import LossPane
 from workbench.panes.ranks import RanksPane
+from workbench.panes.topology import TopologyPane
 
 PANES: dict[str, type[Pane[Any]]] = {
-    pane.NAME: pane for pane in (LossPane, RanksPane, LogPane, ChecksPane, FailurePane)
+    pane.NAME: pane
+    for pane in (LossPane, RanksPane, LogPane, ChecksPane, FailurePane, BandwidthPane, TopologyPane)
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.views.bandwidth import BandwidthView
 from workbench.views.base import View
 from workbench.views.checks import ChecksView
 from workbench.views.failure import FailureView
 from workbench.views.log import LogView
 from workbench.views.loss import LossView
 from workbench.views.ranks import RanksView
+from workbench.views.topology import TopologyView
 
 VIEWS: dict[str, type[View[Any]]] = {
     "loss": LossView,
@@ -17,4 +19,6 @@ VIEWS: dict[str, type[View[Any]]] = {
     "log": LogView,
     "checks": ChecksView,
     "failure": FailureView,
+    "bandwidth": BandwidthView,
+    "topology": TopologyView,
 }
