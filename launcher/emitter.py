@@ -19,10 +19,21 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from launcher import channel
-from launcher.events import AnyEvent, Check, Dropped, End, Failure, Lane, Log, Phase, Sample, Scalar, Span
+from launcher.events import (
+    AnyEvent,
+    Check,
+    Dropped,
+    End,
+    Failure,
+    Lane,
+    Log,
+    Phase,
+    Sample,
+    Scalar,
+    Span,
+    encode_lines,
+)
 
 FLUSH_S = 0.05
 WAITING_AFTER_NS = 250_000_000
@@ -54,7 +65,6 @@ class Emitter:
         self._unreported = 0
         self._main = threading.main_thread().ident or 0
         self._append = self._buffer.append
-        self._encode = msgspec.json.Encoder().encode_lines
         if connection is not None:
             connection.setblocking(False)
             self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
@@ -167,7 +177,7 @@ class Emitter:
             events.append(Dropped(t=time.monotonic_ns(), rank=self.rank, count=count))
         if len(events) == CHUNK:
             self._wake.set()
-        return self._encode(events) if events else b""
+        return encode_lines(events) if events else b""
 
     def _send(self, data: bytes) -> bytes:
         """Send what the kernel takes, waiting at most a flush interval; return the rest."""

@@ -7,7 +7,9 @@ number that the collector stamps, and 0 on the wire.
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -227,12 +229,38 @@ AnyEvent = (
 )
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(AnyEvent)
+# Lax, since JSON has no number for them: a NaN or an infinity travels as the string "nan" or "inf".
+_decoder = msgspec.json.Decoder(AnyEvent, strict=False)
 
 
 def encode(event: AnyEvent) -> bytes:
     """Return the event as one line of JSON, newline included."""
-    return _encoder.encode(event) + b"\n"
+    line = _encoder.encode(event)
+    if b"null" in line:  # no field is written as null but a number that JSON does not have
+        fields = {
+            name: value for name, value in msgspec.structs.asdict(event).items() if name != "n" or value
+        }
+        line = _encoder.encode({"event": event.__struct_config__.tag, **_named(fields)})
+    return line + b"\n"
+
+
+def encode_lines(events: Sequence[AnyEvent]) -> bytes:
+    """Return the events as lines of JSON, each with its newline."""
+    lines = _encoder.encode_lines(events)
+    return b"".join(map(encode, events)) if b"null" in lines else lines
+
+
+def _named(value: Any) -> Any:
+    """Replace the numbers that JSON does not have by their names, at any depth."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _named(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(inner) for inner in value]
+    if isinstance(value, msgspec.Struct):
+        return _named(msgspec.structs.asdict(value))
+    return value
 
 
 def decode(line: bytes | str) -> AnyEvent:
