@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,10 @@ SETTINGS = ("NO_COLOR", "COLUMNS", "LINES", "WORLDSIZE_TELEMETRY", "WORLDSIZE_SE
 
 
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs_dir(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keep runs out of the user's data folder; returns the test's own folder of runs, not made yet."""
-    runs_dir = tmp_path_factory.mktemp("own") / "runs"
-    monkeypatch.setenv("WORLDSIZE_RUNS_DIR", str(runs_dir))
+    folder = tmp_path_factory.mktemp("own") / "runs"
+    monkeypatch.setenv("WORLDSIZE_RUNS_DIR", str(folder))
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    yield runs_dir
-    assert os.environ.get("WORLDSIZE_RUNS_DIR") == str(runs_dir)
+    return folder
