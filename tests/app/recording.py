@@ -1,4 +1,4 @@
-"""Makes small records as an 8-rank `dp` run, a `collectives` run and a failed run would leave them: same every time."""
+"""Makes the small records that a `dp`, a `collectives` and a failed run would leave, always the same."""
 
 from __future__ import annotations
 

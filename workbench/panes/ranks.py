@@ -16,6 +16,7 @@ class RanksPane(Pane[RanksSnapshot]):
     NAME = "ranks"
     TITLE = "ranks"
     WEIGHT = 11
+    MAX_HZ = 2.0
 
     def lines(self, snapshot: RanksSnapshot, width: int, height: int) -> list[Line]:
         """Return one line a rank."""

@@ -6,14 +6,32 @@ from typing import Any
 
 from workbench.panes.bandwidth import BandwidthPane
 from workbench.panes.base import Pane
+from workbench.panes.buffers import BuffersPane
 from workbench.panes.checks import ChecksPane
+from workbench.panes.communication import CommunicationPane
 from workbench.panes.failure import FailurePane
 from workbench.panes.log import LogPane
 from workbench.panes.loss import LossPane
 from workbench.panes.ranks import RanksPane
+from workbench.panes.shards import ShardsPane
+from workbench.panes.timeline import TimelinePane
 from workbench.panes.topology import TopologyPane
+from workbench.panes.utilisation import UtilisationPane
 
 PANES: dict[str, type[Pane[Any]]] = {
     pane.NAME: pane
-    for pane in (LossPane, RanksPane, LogPane, ChecksPane, FailurePane, BandwidthPane, TopologyPane)
+    for pane in (
+        BandwidthPane,
+        BuffersPane,
+        ChecksPane,
+        CommunicationPane,
+        FailurePane,
+        LogPane,
+        LossPane,
+        RanksPane,
+        ShardsPane,
+        TimelinePane,
+        TopologyPane,
+        UtilisationPane,
+    )
 }

@@ -88,6 +88,7 @@ class RunScreen(WorkbenchScreen):
         """Start the one timer that asks the feed."""
         self.tick()
         self.rearrange()
+        self.call_after_refresh(self.refresh_bindings)
         self.set_interval(1 / self.workbench.options.refresh_hz, self.tick)
 
     def on_resize(self) -> None:

@@ -6,19 +6,29 @@ from typing import Any
 
 from workbench.views.bandwidth import BandwidthView
 from workbench.views.base import View
+from workbench.views.buffers import BuffersView
 from workbench.views.checks import ChecksView
+from workbench.views.communication import CommunicationView
 from workbench.views.failure import FailureView
 from workbench.views.log import LogView
 from workbench.views.loss import LossView
 from workbench.views.ranks import RanksView
+from workbench.views.shards import ShardsView
+from workbench.views.timeline import TimelineView
 from workbench.views.topology import TopologyView
+from workbench.views.utilisation import UtilisationView
 
 VIEWS: dict[str, type[View[Any]]] = {
+    "bandwidth": BandwidthView,
+    "buffers": BuffersView,
+    "checks": ChecksView,
+    "communication": CommunicationView,
+    "failure": FailureView,
+    "log": LogView,
     "loss": LossView,
     "ranks": RanksView,
-    "log": LogView,
-    "checks": ChecksView,
-    "failure": FailureView,
-    "bandwidth": BandwidthView,
+    "shards": ShardsView,
+    "timeline": TimelineView,
     "topology": TopologyView,
+    "utilisation": UtilisationView,
 }
