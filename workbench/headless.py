@@ -12,13 +12,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from labs.params import LabSpec
 from launcher.client import AgentClient, Lost
-from launcher.protocol import Finished, Refused, Reply
+from launcher.collector_client import result_from_record
+from launcher.control import Ending
+from launcher.protocol import Finished, Refused, Reply, Warm
 from launcher.record import Tail
 from launcher.rundir import EVENTS, Result, read_result, to_json
 from workbench import report, session
@@ -30,6 +33,8 @@ POLL_S = 0.1
 RESULT_S = 5.0
 KILL_S = 1.0
 """How long the agent may take to end a run at once before it is killed itself."""
+AGENT_LOG = "agent.log"
+LAST_WORDS = " Its last words: "
 ENVIRONMENT = 2
 WORKER_FAILED = 3
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -78,6 +83,7 @@ class Headless:
         self._client = client
         self._inbox = inbox
         self._tail = Tail(prepared.folder / EVENTS)
+        self._requested_ns = 0
         self._interrupt: Interrupt | None = None
         self._kill_at = float("inf")
         self._progress: Progress | None = None
@@ -86,6 +92,7 @@ class Headless:
 
     def follow(self) -> int:
         """Request the run and return the exit code that the agent reports, once all of it is over."""
+        self._requested_ns = time.monotonic_ns()
         self._client.request(self._request)
         try:
             while True:
@@ -109,18 +116,38 @@ class Headless:
                 self._stop(message)
             case Finished(run_id=run_id) if run_id == self._run_id:
                 return message.exit_code
+            case Warm() if self._progress is not None:
+                self._progress.warm()
             case Refused():
-                complain(message.message)
-                return ENVIRONMENT
+                return self._conclude(message.message, ENVIRONMENT)
             case Lost():
-                complain(message.message)
-                return self._code_without_agent()
+                return self._lost(message.message)
             case _:
                 pass
         if time.monotonic() >= self._kill_at:
             self._client.kill()
-            return self._code_without_agent()
+            return self._lost("The launcher agent did not end the run and was killed.")
         return None
+
+    def _lost(self, message: str) -> int:
+        """The agent is gone. Its collector, if it is still there, writes the result."""
+        said, _, last_words = message.partition(LAST_WORDS)
+        if last_words:
+            with contextlib.suppress(OSError):
+                (self._folder / AGENT_LOG).write_text(last_words)
+                said += f" Its last words are in {self._folder / AGENT_LOG}"
+        code = self._interrupt.exit_code if self._interrupt is not None else WORKER_FAILED
+        if wait_for_result(self._folder) is None:
+            return self._conclude(said, code)
+        complain(said)
+        return code
+
+    def _conclude(self, message: str, exit_code: int) -> int:
+        """Write the result that nobody else will write any more."""
+        complain(message)
+        ending = Ending(status="error", exit_code=exit_code, reason=message)
+        result_from_record(self._folder, self._requested_ns, {}, ending)
+        return exit_code
 
     def _stop(self, interrupt: Interrupt) -> None:
         """The first signal ends the run in order; the second ends its processes at once."""
@@ -133,19 +160,16 @@ class Headless:
         reason = f"the workbench got {self._interrupt.name}"
         self._client.stop(self._run_id, reason, self._interrupt.exit_code)
 
-    def _code_without_agent(self) -> int:
-        return self._interrupt.exit_code if self._interrupt is not None else WORKER_FAILED
-
     def _show(self) -> None:
         if self._progress is not None:
             self._progress.add(self._tail.read())
 
 
-def wait_for_result(prepared: session.Prepared, timeout_s: float = RESULT_S) -> Result | None:
+def wait_for_result(folder: Path, timeout_s: float = RESULT_S) -> Result | None:
     """Return the run's result; its collector may still be writing it when the agent is gone."""
     deadline = time.monotonic() + timeout_s
     while True:
-        result = read_result(prepared.folder)
+        result = read_result(folder)
         if result is not None or time.monotonic() >= deadline:
             return result
         time.sleep(0.02)
@@ -180,7 +204,7 @@ def run(
 
 
 def _print(prepared: session.Prepared, as_json: bool) -> None:
-    result = wait_for_result(prepared)
+    result = read_result(prepared.folder)
     if result is None:
         complain(f"the run has no result; its record is in {prepared.folder}")
     else:

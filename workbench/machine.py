@@ -12,11 +12,12 @@ import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from labs.params import ParameterError
+from launcher.nvml import MIG_NOTE, Gpus
 
 Device = Literal["cpu", "cuda"]
 Backend = Literal["gloo", "nccl"]
@@ -148,28 +149,15 @@ def _visible(gpus: tuple[Gpu, ...], environment: Mapping[str, str]) -> tuple[Gpu
 
 
 def _nvml_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that NVML knows; none where it is not installed or has no driver."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no library, no driver, no permission: each means no GPU here
-        return ()
-    try:
-        return tuple(_gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount()))
-    except pynvml.NVMLError:
-        return ()
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpu(pynvml: Any, index: int) -> Gpu:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    return Gpu(
-        index=index,
-        name=str(pynvml.nvmlDeviceGetName(handle)),
-        uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
-        memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+    """The GPUs that NVML knows. Of MIG slices CUDA shows a process one alone, whatever their number."""
+    found = Gpus()
+    samples = found.sample()
+    found.close()
+    whole = [sample for sample in samples if sample.note != MIG_NOTE]
+    slices = [sample for sample in samples if sample.note == MIG_NOTE]
+    return tuple(
+        Gpu(index=sample.index, name=sample.name, uuid=sample.uuid, memory=sample.memory_total or 0)
+        for sample in whole or slices[:1]
     )
 
 

@@ -25,6 +25,7 @@ class Tally:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
+        self.warm = False
         self.hellos: set[int] = set()
         self.ready: set[int] = set()
         self.done: set[int] = set()
@@ -86,7 +87,7 @@ class Tally:
             return f"{ranks} running"
         if self.hellos or self.ready:
             return f"{len(self.ready)} of {ranks} ready"
-        return f"starting {ranks}"
+        return f"starting {ranks}" if self.warm else "loading torch"
 
 
 class Progress:
@@ -115,6 +116,10 @@ class Progress:
         elif now - self._drawn_at >= REDRAW_S:
             self._drawn_at = now
             write(self._stream, CLEAR_LINE + self._line(now))
+
+    def warm(self) -> None:
+        """The agent has loaded torch."""
+        self.tally.warm = True
 
     def note(self, text: str) -> None:
         """Say something once, above the bar."""

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from labs import pacing
 from labs.flags import to_flags
 from labs.params import LabSpec, ParameterError, check_ranks
 from launcher.protocol import RunRequest
@@ -175,6 +176,7 @@ def _manifest(
         versions=machine.versions,
         machine=machine.summary,
         why_backend=why,
+        paced_ms=pacing.resolve(values.get("pace_ms", 0.0), world_size, machine.cores, device),
         steps=int(values.get("steps", 0)),
         owner=owner,
     )

@@ -1,0 +1,20 @@
+"""When and how far the labs that show overlap stretch real computation with a sleep. Loads no torch.
+
+With fewer cores than ranks and no GPU, computation of two ranks cannot overlap, so a schedule cannot be seen.
+A sleep around the real computation lets the clock run without a core.
+"""
+
+from __future__ import annotations
+
+AUTO = -1.0
+DEFAULT_MS = 20.0
+
+
+def resolve(pace_ms: float, world_size: int, cores: int, device: str) -> float:
+    """Return the milliseconds of a forward; 0 where nothing is paced.
+
+    `pace_ms` is what was asked; AUTO paces where ranks on the CPU outnumber its cores.
+    """
+    if pace_ms != AUTO:
+        return pace_ms
+    return DEFAULT_MS if device == "cpu" and world_size > cores else 0.0
