@@ -71,8 +71,9 @@ class Handle:
         self._fields = {"step": comms.recorder.step, "bytes": size, "group": comms.name, "seq": seq, **fields}
         self._finished: Mark | None = None
         self._waited = False
-        if comms.recorder.device.type == "cpu":
-            # The backend's thread calls this when the bytes have arrived, often before anyone waits.
+        if comms.recorder.device.type == "cpu" and seq >= 0:
+            # The backend's thread calls this when the bytes have arrived, often before anyone waits. Gloo's
+            # sends and receives (they have no sequence number) cannot be asked.
             work.get_future().add_done_callback(self._arrived)
 
     def _arrived(self, _future: Any) -> None:
