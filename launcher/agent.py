@@ -16,6 +16,7 @@ import functools
 import json
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import lifeline, preload, rank
+from launcher import lifeline, rank
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
 from launcher.protocol import Warm
@@ -46,7 +47,6 @@ BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.m
 
 def start_forkserver(modules: Sequence[str]) -> None:
     """Start the forkserver from the main thread (its life is tied to this thread); it loads by itself."""
-    os.environ[preload.AGENT_PID] = str(os.getpid())
     multiprocessing.forkserver.set_forkserver_preload([*BEFORE_LABS, *modules])
     multiprocessing.forkserver.ensure_running()
 
@@ -209,8 +209,8 @@ def run_torchrun(control: RunControl, telemetry: dict[str, str]) -> dict[int, in
     return {}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until asked to quit or until stdin ends; returns the exit code."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until asked to quit or until stdin ends."""
     began = time.monotonic()
     parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__.splitlines()[0])
     parser.add_argument("--preload", action="append", default=[], help="module for the forkserver to import")
@@ -223,9 +223,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["TMPDIR"] = temp
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints here goes to the log, never between the replies
+    os.environ[lifeline.AGENT_PID] = str(os.getpid())
     lifeline.adopt_orphans()
     collector = CollectorClient()
     try:
+        multiprocessing.resource_tracker.ensure_running()  # before the collector, which spares it
         collector.start()
         start_forkserver(options.preload)
         service = Service(replies, collector, _launcher(), options.detached)
@@ -236,7 +238,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         collector.close()
         shutil.rmtree(temp, ignore_errors=True)
-    return 0
 
 
 def _launcher() -> Any:
@@ -264,4 +265,5 @@ def _forget_main_module() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
+    os._exit(0)  # at once: unloading torch takes a second, and the forkserver ends with this process

@@ -15,6 +15,8 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterable
@@ -25,6 +27,8 @@ from launcher.rundir import ProcessId
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+AGENT_PID = "WORLDSIZE_AGENT_PID"
+"""Variable by which the agent's forkserver and collector know that this very process is their agent."""
 ORPHANED = 78
 """Exit code of a process that found its parent already gone."""
 
@@ -185,25 +189,51 @@ def family(roots: Iterable[int], groups: Iterable[int] = ()) -> list[ProcessId]:
 
 
 class Heir:
-    """What a helper of the agent needs in order to end a run whose agent was killed.
+    """What the collector needs in order to end a run whose agent was killed.
 
     The kernel kills the forkserver and the ranks with the agent, but not what ranks have started, and not
-    the ranks of `torchrun`. They are found by the agent's session and by the groups of the ranks; the
-    helper and whatever ran in the session before the run are spared.
+    the ranks of `torchrun`. They are found by the agent's session and by the ranks' process groups; what ran
+    in the session before the run is spared. In a collector that no agent has started it does nothing.
     """
 
     def __init__(self) -> None:
         """Note what belongs to the agent already; call when a run is opened."""
+        parent = os.getppid()
+        self._agent = parent if os.environ.get(AGENT_PID) == str(parent) else 0
         # Started by hand, the agent shares a shell's session with processes that are not its own.
-        self._session = [os.getsid(0)] if os.getsid(0) == os.getppid() else []
+        self._session = [parent] if self._agent and os.getsid(0) == parent else []
         self._spared = set(family([], self._session))
+        self._ranks: list[int] = []
 
-    def end(self, ranks: Iterable[int]) -> None:
-        """SIGKILL to all that the run has left; `ranks` are the pids that ranks have reported."""
-        reported = list(ranks)
-        for process in family(reported, [*reported, *self._session]):
+    def watch(self, connection: socket.socket) -> None:
+        """Remember the process at the other end of a unix socket, if it is one of the agent's."""
+        pid = peer_pid(connection)
+        if self._agent and pid and self._agent in ancestors(pid):
+            self._ranks.append(pid)
+
+    def end(self) -> None:
+        """SIGKILL to all that the run has left."""
+        for process in family(self._ranks, [*self._ranks, *self._session]):
             if process not in self._spared and process.pid != os.getpid():
                 send(process, signal.SIGKILL)
+
+
+def peer_pid(connection: socket.socket) -> int:
+    """Pid of the process that connected this unix socket, as the kernel knows it; 0 where it does not."""
+    if connection.family != socket.AF_UNIX or sys.platform != "linux":
+        return 0
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the pids of the parents of a process, the nearest first."""
+    places = _places()
+    found: list[int] = []
+    while (place := places.get(pid)) is not None and place.parent not in found:
+        found.append(pid := place.parent)
+    return found
 
 
 def reap(children: Iterable[int]) -> None:

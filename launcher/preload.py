@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 
-from launcher.lifeline import arm_server
-
-AGENT_PID = "WORLDSIZE_AGENT_PID"
+from launcher.lifeline import AGENT_PID, arm_server
 
 if os.environ.get(AGENT_PID):
     arm_server(int(os.environ[AGENT_PID]))
