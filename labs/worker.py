@@ -26,6 +26,7 @@ from labs.catalog import package_of, spec_of
 from labs.comms import Comms
 from labs.context import Context, hello
 from labs.diagnosis import diagnose
+from labs.eager import spare_the_compiler
 from labs.recorder import Recorder
 from launcher import emitter, events
 
@@ -106,6 +107,7 @@ def _run(asked: Argument, ctx: Context) -> None:
     spec = spec_of(asked.lab)
     lab = importlib.import_module(f"{package_of(asked.lab)}.lab")
     params = msgspec.convert(asked.params, spec.params)
+    spare_the_compiler()
     _phase(ctx, "running")
     lab.run(ctx, params)
     ctx.recorder.settle(wait=True)
