@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,10 +71,11 @@ class Handle:
         self._fields = {"step": comms.recorder.step, "bytes": size, "group": comms.name, "seq": seq, **fields}
         self._finished: Mark | None = None
         self._waited = False
-        if comms.recorder.device.type == "cpu" and seq >= 0:
+        if comms.recorder.device.type == "cpu":
             # The backend's thread calls this when the bytes have arrived, often before anyone waits. Gloo's
-            # sends and receives (they have no sequence number) cannot be asked.
-            work.get_future().add_done_callback(self._arrived)
+            # sends, receives and reduce-scatters cannot be asked; theirs is the moment when a wait returns.
+            with suppress(RuntimeError):
+                work.get_future().add_done_callback(self._arrived)
 
     def _arrived(self, _future: Any) -> None:
         self._finished = self._comms.recorder.mark()
