@@ -125,7 +125,7 @@ def starting(manifest: Manifest) -> Iterator[AnyEvent]:
         yield Phase(t=START + 20 * MS, rank=rank, phase="ready")
 
 
-def dp_events(manifest: Manifest, steps: int = 60, end: bool = True) -> list[AnyEvent]:
+def dp_events(manifest: Manifest, steps: int = 60, end: bool = True, total: int = 60) -> list[AnyEvent]:
     """A `dp` run: losses that differ by rank, parameters that do not."""
     size = manifest.world_size
     events = list(starting(manifest))
@@ -157,7 +157,7 @@ def dp_events(manifest: Manifest, steps: int = 60, end: bool = True) -> list[Any
         ]
         events.append(Log(t=START + 22 * MS, rank=rank, stream="stdout", line=f"rank {rank} holds 16 rows"))
     for step in range(steps):
-        events += _step(size, step, steps)
+        events += _step(size, step, total)
     if end:
         events += _end(size, steps)
     return events

@@ -29,6 +29,8 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
     ]
     NAME: ClassVar[str] = ""
     TITLE: ClassVar[str] = ""
+    SHORT: ClassVar[str] = ""
+    """The title where panes share one line; empty: the title itself."""
     SPAN: ClassVar[int] = 2
     """How many of the grid's six columns the pane likes."""
     WEIGHT: ClassVar[int] = 10
@@ -49,6 +51,11 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
         self._strips: list[Strip] = []
         self._drawn: tuple[S | None, int, int, int | None] | None = None
         self.border_title = f"{key} {self.TITLE}" if key else self.TITLE
+
+    @property
+    def short(self) -> str:
+        """The title for a line that all panes share."""
+        return self.SHORT or self.TITLE
 
     def show(self, snapshot: S) -> None:
         """Draw the snapshot, if it is another one than the one on the screen."""

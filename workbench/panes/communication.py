@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from workbench import palette
 from workbench.panes.base import Pane
-from workbench.panes.ink import Line, ink, muted, rank_tag, table
+from workbench.panes.ink import Line, fit, ink, muted, rank_tag, table
 from workbench.views.communication import CommunicationSnapshot, Pending, Traffic
 from workbench.views.units import duration, size
 
@@ -18,6 +18,7 @@ class CommunicationPane(Pane[CommunicationSnapshot]):
 
     NAME = "communication"
     TITLE = "communication"
+    SHORT = "comm"
     MAX_HZ = 1.0
 
     def lines(self, snapshot: CommunicationSnapshot, width: int, height: int) -> list[Line]:
@@ -52,9 +53,14 @@ class CommunicationPane(Pane[CommunicationSnapshot]):
         return table(header, rows, widths, frozenset({2, 3, 4, 5, 6}))
 
     def _narrow(self, snapshot: CommunicationSnapshot, width: int) -> list[Line]:
-        widths = [max(6, width - 27), 6, 9, 9]
+        widths = [max(6, width - 25), 5, 9, 8]
         rows = [
-            [ink(row.name), self._calls(row), ink(size(row.bytes_rank)), ink(duration(row.mean_s))]
+            [
+                ink(fit(row.name, widths[0], self.glyphs.ellipsis)),
+                self._calls(row),
+                ink(size(row.bytes_rank)),
+                ink(duration(row.mean_s)),
+            ]
             for row in snapshot.rows
         ]
         return table(["operation", "calls", "a rank", "mean"], rows, widths, frozenset({1, 2, 3}))

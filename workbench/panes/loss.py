@@ -12,6 +12,10 @@ from workbench.views.loss import LossSnapshot
 from workbench.views.series import thin
 from workbench.views.units import ranks_text
 
+COLUMN = 15
+"""Width of the column of newest values."""
+TICKS = 5
+
 
 class LossPane(Pane[LossSnapshot]):
     """Loss a rank and the mean."""
@@ -19,7 +23,6 @@ class LossPane(Pane[LossSnapshot]):
     NAME = "loss"
     TITLE = "loss"
     SPAN = 4
-    WEIGHT = 11
     MAX_HZ = 1.0
 
     def lines(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
@@ -30,18 +33,42 @@ class LossPane(Pane[LossSnapshot]):
         if snapshot.first_mean is not None and snapshot.last_mean is not None:
             arrow = self.glyphs.arrow
             self.say(f"mean {snapshot.first_mean:.5g} {arrow} {snapshot.last_mean:.5g}")
+        if len(snapshot.ranks) <= height:
+            return self._beside(snapshot, width, height)
         legend = self._legend(snapshot, width)
         return [*self._plot(snapshot, width, max(4, height - len(legend))), *legend]
+
+    def _beside(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
+        """The plot with the newest values in a column at its right, a rank a line."""
+        room = width - COLUMN
+        plot = self._plot(snapshot, room, height)
+        values: list[Line] = [
+            [rank_tag(curve.rank, 4), ink(_value(curve.last)) if curve.last is not None else muted("none")]
+            for curve in snapshot.ranks
+        ]
+        values.append([muted("mean "), ink(_value(snapshot.last_mean), bold=True)])
+        blank = [ink(" " * room)]
+        lines = []
+        for place in range(height):
+            left = plot[place] if place < len(plot) else blank
+            gap = room - sum(segment.cell_length for segment in left)
+            right = values[place] if place < len(values) else []
+            lines.append([*left, ink(" " * max(0, gap) + "  "), *right])
+        return lines
 
     def _plot(self, snapshot: LossSnapshot, width: int, height: int) -> list[Line]:
         start_plot(width, height)
         columns = max(8, width - 10)
+        steps: list[float] = []
         for curve in snapshot.ranks:
             if curve.points and self.rank in (None, curve.rank):
                 marker = str(curve.rank % 10) if self.ascii_only else "braille"
                 self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
+                steps += [curve.points[0][0], curve.points[-1][0]]
         if snapshot.mean and self.rank is None:
             self._curve(snapshot.mean, columns, palette.STRONG, "*" if self.ascii_only else "braille")
+        if steps:
+            plotext.xticks(whole_ticks(int(min(steps)), int(max(steps))))
         return decode(plotext.build(), ascii_only=self.ascii_only)[:height]
 
     def _curve(self, points: tuple[tuple[float, float], ...], columns: int, colour: str, marker: str) -> None:
@@ -73,3 +100,9 @@ class LossPane(Pane[LossSnapshot]):
 
 def _value(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
+
+
+def whole_ticks(first: int, last: int) -> list[int]:
+    """Return at most `TICKS` whole steps from the first to the last, in even distances."""
+    every = max(1, -(-(last - first) // (TICKS - 1)))
+    return list(range(first, last + 1, every))

@@ -19,6 +19,7 @@ def start_plot(width: int, height: int) -> None:
     """Begin a figure of so many cells, with axes on two sides only."""
     plotext.clear_figure()
     plotext.theme("clear")
+    plotext.limit_size(False, False)
     plotext.plotsize(width, height)
     plotext.grid(False, False)
     plotext.xaxes(True, False)

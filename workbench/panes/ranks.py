@@ -15,7 +15,6 @@ class RanksPane(Pane[RanksSnapshot]):
 
     NAME = "ranks"
     TITLE = "ranks"
-    WEIGHT = 11
     MAX_HZ = 2.0
 
     def lines(self, snapshot: RanksSnapshot, width: int, height: int) -> list[Line]:
@@ -36,20 +35,16 @@ class RanksPane(Pane[RanksSnapshot]):
         colour = palette.MUTED if row.stopped else palette.PHASES[row.phase]
         glyph = self.glyphs.unknown if row.stopped else self.glyphs.phases[row.phase]
         step = f"{row.step}/{row.total_steps}" if row.total_steps > 0 else ""
+        light, digest = self._light(row), row.digest[:8] if row.digest else f"pid {row.pid}" * bool(row.pid)
         line = [
             rank_tag(row.rank, 4),
-            ink(f"{glyph} {fit(phase, 9)}", colour, bold=row.phase == "failed"),
-            ink(right(step, 9)),
-            ink(" "),
-            self._light(row),
-            ink(" "),
+            ink(right(step, max(7, len(step)))),
+            ink(f" {glyph} {phase} ", colour, bold=row.phase == "failed"),
         ]
-        room = width - sum(segment.cell_length for segment in line)
-        if row.detail:
-            line.append(ink(fit(row.detail, room, self.glyphs.ellipsis), colour))
-        else:
-            line.append(muted(fit(row.digest[:8] or (f"pid {row.pid}" if row.pid else ""), room)))
-        return line
+        room = width - sum(segment.cell_length for segment in line) - 2
+        if row.detail or room < len(digest):
+            return [*line, ink(fit(row.detail, room, self.glyphs.ellipsis), colour), ink(" "), light]
+        return [*line, ink(" " * (room - len(digest))), light, ink(" "), muted(digest)]
 
     def _light(self, row: RankRow) -> Segment:
         match row.sync:

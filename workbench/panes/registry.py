@@ -12,6 +12,7 @@ from workbench.panes.communication import CommunicationPane
 from workbench.panes.failure import FailurePane
 from workbench.panes.log import LogPane
 from workbench.panes.loss import LossPane
+from workbench.panes.mesh import MeshPane
 from workbench.panes.ranks import RanksPane
 from workbench.panes.shards import ShardsPane
 from workbench.panes.timeline import TimelinePane
@@ -28,6 +29,7 @@ PANES: dict[str, type[Pane[Any]]] = {
         FailurePane,
         LogPane,
         LossPane,
+        MeshPane,
         RanksPane,
         ShardsPane,
         TimelinePane,

@@ -20,6 +20,7 @@ class TimelinePane(Pane[TimelineSnapshot]):
 
     NAME = "timeline"
     TITLE = "timeline"
+    SHORT = "time"
     SPAN = 4
     MAX_HZ = 1.0
 
@@ -39,7 +40,9 @@ class TimelinePane(Pane[TimelineSnapshot]):
                 self._row(row, snapshot, width, ("idle", "comm", "optimizer", "compute"), True)
                 for row in rows
             ]
-        return [*lines, self._axis(snapshot, width), *([self._legend()] if height > len(lines) + 1 else [])]
+        if height > len(lines):
+            lines.append(self._axis(snapshot, width))
+        return [*lines, self._legend()] if height > len(lines) else lines
 
     def _say_range(self, snapshot: TimelineSnapshot) -> None:
         if snapshot.first_step < 0:
@@ -75,8 +78,7 @@ class TimelinePane(Pane[TimelineSnapshot]):
     def _legend(self) -> Line:
         line: Line = [ink(" " * LABEL)]
         for lane, colour in palette.LANES.items():
-            line += [ink(f" {lane[0].upper() if lane != 'comm' else 'c'} ", palette.ON_COLOUR, on=colour)]
-            line += [muted(f" {lane}  ")]
+            line += [ink(f" {lane} ", palette.ON_COLOUR, on=colour), ink("  ")]
         return line
 
 

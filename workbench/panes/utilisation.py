@@ -6,7 +6,7 @@ from launcher.events import GpuSample
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, rank_tag, right
-from workbench.views.units import size
+from workbench.views.units import count, size
 from workbench.views.utilisation import NodeUse, RankUse, UtilisationSnapshot
 
 FULL = 100.0
@@ -17,6 +17,8 @@ class UtilisationPane(Pane[UtilisationSnapshot]):
 
     NAME = "utilisation"
     TITLE = "utilisation"
+    SHORT = "use"
+    WEIGHT = 11
     MAX_HZ = 1.0
 
     def lines(self, snapshot: UtilisationSnapshot, width: int, height: int) -> list[Line]:
@@ -36,11 +38,10 @@ class UtilisationPane(Pane[UtilisationSnapshot]):
         return [*lines, *(self._rank(rank, width) for rank in snapshot.ranks)]
 
     def _node(self, node: NodeUse) -> Line:
-        memory = f"{size(node.memory_used)} of {size(node.memory_total)}"
         return [
             muted("all "),
-            ink(right(f"{node.cpu_percent:.0f}%", 5), bold=True),
-            muted(f" of {node.cores} cores, {memory}"),
+            ink(right(f"{node.cpu_percent:.0f}%", 4), bold=True),
+            muted(f" of {count(node.cores, 'core')}  {size(node.memory_used)} of {size(node.memory_total)}"),
         ]
 
     def _gpu(self, gpu: GpuSample) -> Line:

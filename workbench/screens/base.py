@@ -21,8 +21,6 @@ class WorkbenchScreen(Screen[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next", show=False),
         Binding("shift+tab", "app.focus_previous", "previous", show=False),
-        Binding("question_mark", "app.help", "help", key_display="?"),
-        Binding("q", "app.quit", "quit"),
     ]
 
     @property

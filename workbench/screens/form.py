@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import DescendantFocus
 from textual.message import Message
-from textual.widgets import Checkbox, Input, Select, Static
+from textual.widgets import Input, Select, Static
 
 from labs.params import Field, LabSpec, fields_of
 
@@ -42,6 +43,13 @@ class ParameterForm(VerticalScroll, can_focus=False):
     class Changed(Message):
         """A value was edited."""
 
+    class Focused(Message):
+        """The cursor is in this field."""
+
+        def __init__(self, field: Field) -> None:
+            super().__init__()
+            self.field = field
+
     def __init__(self, spec: LabSpec) -> None:
         super().__init__(id="form")
         self.common = common_fields(spec)
@@ -61,8 +69,6 @@ class ParameterForm(VerticalScroll, can_focus=False):
 
     def _value(self, field: Field) -> str | bool:
         widget = self.query_one(f"#value-{field.name}")
-        if isinstance(widget, Checkbox):
-            return widget.value
         if isinstance(widget, Select):
             return str(widget.value)
         assert isinstance(widget, Input)
@@ -83,24 +89,37 @@ class ParameterForm(VerticalScroll, can_focus=False):
         event.stop()
         self.post_message(self.Changed())
 
-    def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        """Tell the screen."""
-        event.stop()
-        self.post_message(self.Changed())
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Tell in full what the focused parameter means and allows."""
+        name = (event.widget.id or "").removeprefix("value-")
+        for field in (*self.common, *self.own):
+            if field.name == name:
+                self.post_message(self.Focused(field))
 
 
-def control(field: Field) -> Input | Select[str] | Checkbox:
+def control(field: Field) -> Input | Select[str]:
     """Return the widget that edits one parameter."""
     widget_id = f"value-{field.name}"
     if field.kind == "bool":
-        return Checkbox("", value=bool(field.default), compact=True, id=widget_id)
+        return _select(("on", "off"), "on" if field.default else "off", widget_id)
     if field.kind == "choice":
-        options = [(choice, choice) for choice in field.choices]
-        return Select(options, value=str(field.default), allow_blank=False, compact=True, id=widget_id)
+        return _select(field.choices, str(field.default), widget_id)
     return Input(str(field.default), compact=True, id=widget_id)
 
 
-def _hint(field: Field) -> str:
-    bounds = field.allowed if field.kind in ("int", "float") else ""
+def _select(choices: tuple[str, ...], value: str, widget_id: str) -> Select[str]:
+    options = [(choice, choice) for choice in choices]
+    return Select(options, value=value, allow_blank=False, compact=True, id=widget_id)
+
+
+def meaning(field: Field) -> str:
+    """Return what a parameter means and what may be given, in one sentence."""
     unit = f" ({field.unit})" if field.unit else ""
-    return f"{field.description}{unit}{f'; {bounds}' if bounds else ''}"
+    allowed = "on, off" if field.kind == "bool" else field.allowed
+    return f"{field.flag}: {field.description}{unit}. Allowed: {allowed}."
+
+
+def _hint(field: Field) -> str:
+    signs = ((">=", field.ge), (">", field.gt), ("<=", field.le), ("<", field.lt))
+    bounds = " ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
+    return f"{field.description}  {bounds}".strip()

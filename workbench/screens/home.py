@@ -22,11 +22,23 @@ from workbench.screens.lab import LabScreen
 from workbench.services import RecentRun, recent_runs
 
 
+class Choices(OptionList):
+    """A list whose Enter is seen in the footer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select", "open", key_display="enter"),
+    ]
+
+
+def one_line(*parts: str | Text | tuple[str, str]) -> Text:
+    """Return text that is cut at the end of its line, not broken."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
 class HomeScreen(WorkbenchScreen):
     """Where the app opens."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "open"),
         Binding("tab", "app.focus_next", "labs / runs", show=True),
         Binding("f5", "reload", "reload runs"),
     ]
@@ -40,10 +52,10 @@ class HomeScreen(WorkbenchScreen):
         yield Static(id="title", markup=False)
         yield Static(id="machine", markup=False)
         with Horizontal(id="labs-and-detail"):
-            yield OptionList(id="labs")
+            yield Choices(id="labs")
             yield Static(id="detail", markup=False)
         with Vertical(id="runs-box"):
-            yield OptionList(id="runs")
+            yield Choices(id="runs")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -66,7 +78,7 @@ class HomeScreen(WorkbenchScreen):
         self.facts_changed()
 
     def _lab_line(self, spec: LabSpec) -> Text:
-        return Text.assemble("  ", (f"{spec.id:<12}", f"bold {palette.ACCENT}"), " ", spec.title)
+        return one_line("  ", (f"{spec.id:<12}", f"bold {palette.ACCENT}"), " ", spec.title)
 
     def facts_changed(self) -> None:
         """The machine is known, or the agent's state has changed."""
@@ -128,7 +140,7 @@ class HomeScreen(WorkbenchScreen):
 
     def _run_line(self, run: RecentRun) -> Text:
         current = run.manifest.run_id == self.workbench.current_run
-        return Text.assemble(
+        return one_line(
             (f"{run.manifest.lab:<12}", f"bold {palette.ACCENT}"),
             (f"{run.manifest.world_size:>3} ranks  ", palette.MUTED),
             (f"{run.manifest.created[:16].replace('T', ' ')}  ", palette.MUTED),

@@ -16,7 +16,7 @@ from workbench import palette
 from workbench.messages import RunWanted
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.facts import agent_text, machine_text
-from workbench.screens.form import ParameterForm
+from workbench.screens.form import ParameterForm, meaning
 from workbench.session import RunOptions, check, torchrun_command, workbench_command
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -44,13 +44,20 @@ class LabScreen(WorkbenchScreen):
         with Horizontal(id="lab-body"):
             with Vertical(id="form-box"):
                 yield ParameterForm(self.spec)
+                yield Static("tab or enter a field to change it", id="meaning", markup=False)
             with VerticalScroll(id="guide-box"):
-                yield Markdown(self.workbench.services.guide(self.spec.id), id="guide", open_links=False)
+                yield self._guide()
         yield Static(id="commands", markup=False)
         with Horizontal(id="run-line"):
             yield Button("Run", id="run", compact=True, variant="primary")
             yield Static(id="message", markup=False)
         yield Footer()
+
+    def _guide(self) -> Markdown | Static:
+        text = self.workbench.services.guide(self.spec.id)
+        if self.workbench.options.ascii:
+            return Static(text.encode("ascii", "replace").decode(), id="guide", markup=False)
+        return Markdown(text, id="guide", open_links=False)
 
     def on_mount(self) -> None:
         """Validate the defaults and show their commands."""
@@ -79,6 +86,10 @@ class LabScreen(WorkbenchScreen):
     def facts_changed(self) -> None:
         """The machine is known, or the agent's state has changed."""
         self.validate()
+
+    def on_parameter_form_focused(self, event: ParameterForm.Focused) -> None:
+        """Say in full what the field is."""
+        self.query_one("#meaning", Static).update(meaning(event.field))
 
     def on_parameter_form_changed(self) -> None:
         """Validate after each edit."""

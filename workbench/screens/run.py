@@ -20,6 +20,8 @@ from workbench.screens.base import WorkbenchScreen
 from workbench.screens.layout import pack
 from workbench.views.run import RunSnapshot
 
+ROOMY_LINES = 56
+"""From this height on the grid of a failed run keeps all its rows."""
 FALLBACK = ("ranks", "communication", "checks", "log")
 """The panes of a run whose lab is not installed here."""
 
@@ -37,12 +39,12 @@ class RunScreen(WorkbenchScreen):
         Binding("escape", "back", "back"),
         Binding("s", "stop", "stop"),
         Binding("r", "again", "run again"),
-        Binding("1", "pane(1)", "pane", key_display="1-9"),
-        *(Binding(str(digit), f"pane({digit})", f"pane {digit}", show=False) for digit in range(2, 10)),
-        Binding("0", "pane(0)", "failure", show=False),
+        Binding("1", "pane(1)", "pane alone", key_display="1-9"),
+        *(Binding(str(digit), f"pane({digit})", "", show=False) for digit in range(2, 10)),
+        Binding("0", "pane(0)", "failure alone", show=False),
         Binding("right", "turn(1)", "next pane", show=False),
         Binding("left", "turn(-1)", "previous pane", show=False),
-        Binding("enter", "zoom", "full screen", show=False),
+        Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
         Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
     ]
@@ -63,6 +65,7 @@ class RunScreen(WorkbenchScreen):
         self.panes: dict[str, Pane[Any]] = {
             name: PANES[name](ascii_only=ascii_only, key=self.digit(name)) for name in self.names
         }
+        self._rows = pack(self.names[:-1], {name: pane.SPAN for name, pane in self.panes.items()})
 
     def digit(self, name: str) -> str:
         """The key of a pane: 1 to 9 in their order, 0 for the failure."""
@@ -76,7 +79,7 @@ class RunScreen(WorkbenchScreen):
         with Vertical(id="rows"):
             yield Horizontal(self.panes["failure"], classes="row", id="row-failure")
             spans = {name: pane.SPAN for name, pane in self.panes.items()}
-            for row in pack(self.names[:-1], spans):
+            for row in self._rows:
                 box = Horizontal(*(self.panes[name] for name in row), classes="row")
                 box.styles.height = f"{max(self.panes[name].WEIGHT for name in row)}fr"
                 for name in row:
@@ -131,15 +134,24 @@ class RunScreen(WorkbenchScreen):
             self.active = shown[0]
         self.set_class(self.active is not None, "-single")
         for name, pane in self.panes.items():
-            pane.is_shown = name in shown and self.active in (None, name)
+            pane.is_shown = name in shown and self._in_view(name)
             pane.display = pane.is_shown
             if pane.is_shown:
                 pane.show(self.feed.views[name].snapshot())
         for row in self.query(".row"):
             row.display = any(child.display for child in row.children)
-        self._bar.show([(self.digit(name), self.panes[name].TITLE) for name in shown], self._place(shown))
+        self._bar.show([(self.digit(name), self.panes[name].short) for name in shown], self._place(shown))
         if self.active is not None:
             self.panes[self.active].focus()
+
+    def _in_view(self, name: str) -> bool:
+        """Whether a pane has its place now: in the grid of a failed run only what helps to understand it."""
+        if self.active is not None:
+            return name == self.active
+        if not self.has_class("-failed") or self.app.size.height >= ROOMY_LINES:
+            return True
+        row = next((row for row in self._rows if name in row), [name])
+        return name == "failure" or "ranks" in row or "log" in row
 
     def _place(self, shown: list[str]) -> int:
         return shown.index(self.active) if self.active in shown else -1

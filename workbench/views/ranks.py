@@ -96,6 +96,8 @@ class RanksView(View[RanksSnapshot]):
             detail = f"{event.name or 'collective'}{f' #{event.seq}' if event.seq >= 0 else ''}{where}"
         step = event.step if event.step >= 0 else row.step
         total = event.total_steps if event.total_steps >= 0 else row.total_steps
+        if event.phase == "done" and total > 0:
+            step = total
         self._change(row, phase=event.phase, step=step, total_steps=total, detail=detail)
 
     def _digest(self, event: Tensor) -> None:

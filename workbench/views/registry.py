@@ -12,6 +12,7 @@ from workbench.views.communication import CommunicationView
 from workbench.views.failure import FailureView
 from workbench.views.log import LogView
 from workbench.views.loss import LossView
+from workbench.views.mesh import MeshView
 from workbench.views.ranks import RanksView
 from workbench.views.shards import ShardsView
 from workbench.views.timeline import TimelineView
@@ -26,6 +27,7 @@ VIEWS: dict[str, type[View[Any]]] = {
     "failure": FailureView,
     "log": LogView,
     "loss": LossView,
+    "mesh": MeshView,
     "ranks": RanksView,
     "shards": ShardsView,
     "timeline": TimelineView,

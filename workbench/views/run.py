@@ -109,7 +109,7 @@ class RunView(View[RunSnapshot]):
         took = duration(result.wall_s)
         match result.status:
             case "passed":
-                return f"passed: all {count(len(result.checks), 'check')} in {took}"
+                return f"passed: {count(len(result.checks), 'check')} in {took}"
             case "failed":
                 wrong = [check.name for check in result.checks if not check.passed]
                 return f"failed: {count(len(wrong), 'check')} of {len(result.checks)}: {', '.join(wrong)}"

@@ -48,7 +48,7 @@ def number(value: Measured, unit: str = "") -> str:
 
 def count(amount: int, noun: str) -> str:
     """Return `1 check`, `2 checks`."""
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"
+    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
