@@ -40,6 +40,25 @@ class Wire(Protocol):
         """Start to receive into `tensor` from the pipeline's rank `src`."""
 
 
+class TwoWay:
+    """A wire made of one for messages to higher ranks and one for messages to lower ranks.
+
+    NCCL runs the messages of a pair one after another in one stream: two ranks that send to each other first
+    and receive afterwards would wait for ever. With a group of its own, each direction keeps its order.
+    """
+
+    def __init__(self, rank: int, up: Wire, down: Wire) -> None:
+        self._rank, self._up, self._down = rank, up, down
+
+    def isend(self, tensor: Tensor, dst: int, **fields: Any) -> Pending:
+        """Start to send `tensor` to rank `dst`."""
+        return (self._up if dst > self._rank else self._down).isend(tensor, dst, **fields)
+
+    def irecv(self, tensor: Tensor, src: int, **fields: Any) -> Pending:
+        """Start to receive into `tensor` from rank `src`."""
+        return (self._up if src < self._rank else self._down).irecv(tensor, src, **fields)
+
+
 class Boundary(NamedTuple):
     """Shape and dtype of what crosses between two stages, the same in both directions."""
 
@@ -72,7 +91,7 @@ def produced(action: Action, num_stages: int) -> Message | None:
 
 
 class _Sent(NamedTuple):
-    """A message under way, whose tensor must live until it has left; its peer takes it at `due` of its row."""
+    """A message under way: its tensor lives until it has left; the peer takes it at `due` of its row."""
 
     due: int
     tensor: Tensor

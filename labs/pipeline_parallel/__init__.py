@@ -1,0 +1,1 @@
+"""The pipeline lab: one model cut into stages, run by any schedule."""

@@ -1,0 +1,169 @@
+"""Pipeline parallel: a model cut into stages, trained by any schedule, against the same model on one process.
+
+Reads: `spec.py` for the parameters, `theory.py` for what must come out. The engine is
+`labs/parallel/pipeline.py`, the schedules are `labs/parallel/schedules.py`, the checks `proofs.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from labs import pacing
+from labs.context import Context
+from labs.parallel.pipeline import Done, Pipeline
+from labs.parallel.pipeline_mail import TwoWay, Wire
+from labs.parallel.schedule_actions import KIND_NAMES, Schedule
+from labs.parallel.schedule_simulator import Costs
+from labs.parallel.schedules import build
+from labs.pipeline_parallel import checkpointing, proofs, theory
+from labs.pipeline_parallel.model import Alone, batch, build_stages, width_of
+from labs.pipeline_parallel.plan import announce, measured_costs, paced_costs
+from labs.pipeline_parallel.spec import PipelineParams, num_layers, widths
+
+if TYPE_CHECKING:
+    from labs.pipeline_parallel.torch_engine import TorchPipeline
+
+LEARNING_RATE = 0.1
+FLOAT_BYTES = 4
+Data = tuple[list[Tensor] | None, list[Tensor] | None]
+
+
+def run(ctx: Context, params: PipelineParams) -> None:
+    """Train `params.steps` steps by the schedule, and prove that it is the same as on one process."""
+    schedule = build(params.schedule, ctx.world_size, params.micro_batches, params.num_chunks)
+    layers, around = num_layers(params, ctx.world_size), widths(params)
+    whole = build_stages(layers, schedule.num_stages, around, ctx.seed)
+    alone = Alone(build_stages(layers, schedule.num_stages, around, ctx.seed), LEARNING_RATE)
+    # From here on each rank draws its own random numbers: nothing may depend on ranks that are seeded alike.
+    torch.manual_seed(ctx.seed + 1 + ctx.rank)
+    stages = {stage: whole[stage].to(ctx.device) for stage in schedule.stages_of(ctx.rank)}
+    before = [parameter.detach().clone() for module in stages.values() for parameter in module.parameters()]
+    _tell_shards(ctx, schedule, layers)
+    pace = pacing.resolve(params.pace_ms, ctx.world_size, os.cpu_count() or 1, ctx.device.type)
+    costs = paced_costs(pace, params.backward_ratio, params.checkpoint == "full")
+    ctx.metric("paced", pace, "ms")
+    if costs is not None:
+        plan = announce(ctx, schedule, costs)
+    wire = _wire(ctx)
+    engine = _engine(ctx, params, schedule, stages, wire, costs)
+    optimizer = torch.optim.SGD((p for m in stages.values() for p in m.parameters()), lr=LEARNING_RATE)
+    proof = proofs.Proof(ctx, schedule)
+    for step in range(params.steps):
+        ctx.step(step, params.steps)
+        data = batch(
+            step, schedule.num_micro_batches, params.micro_batch_size, _ends(schedule, around), ctx.seed
+        )
+        optimizer.zero_grad()
+        ctx.comms.barrier()
+        sent = ctx.comms.traffic.total("send")
+        losses = engine.step(*_share(ctx, schedule, data))
+        proof.mine.sent_bytes = ctx.comms.traffic.total("send") - sent
+        if losses:
+            ctx.scalar("loss", float(torch.stack(losses).mean()))
+        proof.after_step(engine, losses, alone.step(*data), stages, alone)
+        with ctx.span("optimizer", "step"):
+            optimizer.step()
+        alone.update()
+        if costs is None and step == 0:
+            plan = announce(ctx, schedule, _measured(proof, schedule))
+    found = proof.finish(engine, stages, alone, before)
+    if ctx.rank == 0:
+        proofs.judge_equality(ctx, found)
+        proofs.judge_order(ctx, schedule, found)
+        proofs.judge_time(ctx, found, plan, paced=costs is not None)
+        if params.engine == "own":
+            proofs.judge_bytes(ctx, found, _expected_bytes(params, schedule, around))
+    if params.checkpoint == "full":
+        checkpointing.judge(ctx, schedule, stages, wire, mse_loss, _share(ctx, schedule, data))
+
+
+def _wire(ctx: Context) -> Wire:
+    """The communicator of all ranks; under NCCL one for each direction, see `TwoWay`."""
+    if ctx.backend != "nccl":
+        return ctx.comms
+    groups = {name: ctx.comms.over(dist.new_group(), name) for name in ("up", "down")}
+    return TwoWay(ctx.rank, groups["up"], groups["down"])
+
+
+def _engine(
+    ctx: Context,
+    params: PipelineParams,
+    schedule: Schedule,
+    stages: Mapping[int, nn.Module],
+    wire: Wire,
+    costs: Costs | None,
+) -> Pipeline | TorchPipeline:
+    def watch(done: Done) -> None:
+        stage, kind, micro_batch = done.action
+        ctx.emit.span(
+            "compute",
+            KIND_NAMES[kind],
+            done.start,
+            done.end,
+            step=ctx.recorder.step,
+            stage=stage,
+            micro_batch=micro_batch,
+            action=str(done.action),
+        )
+
+    if params.engine == "own":
+        checkpoint = params.checkpoint == "full"
+        return Pipeline(
+            schedule, ctx.rank, stages, wire, mse_loss, checkpoint=checkpoint, pace=costs, watch=watch
+        )
+    # Loading torch's pipelining takes seconds; only those who ask for it wait.
+    from labs.pipeline_parallel.torch_engine import TorchPipeline
+
+    around = widths(params)
+    shapes = {
+        stage: (params.micro_batch_size, width_of(around, stage)) for stage in range(schedule.num_stages + 1)
+    }
+    return TorchPipeline(schedule, stages, shapes, mse_loss, ctx.device, pace=costs, watch=watch)
+
+
+def _ends(schedule: Schedule, around: tuple[int, ...]) -> tuple[int, int]:
+    """The widths of what enters the first stage and of what leaves the last."""
+    return width_of(around, 0), width_of(around, schedule.num_stages)
+
+
+def _share(ctx: Context, schedule: Schedule, data: tuple[list[Tensor], list[Tensor]]) -> Data:
+    """The inputs on the rank with the first stage, the targets on the one with the last."""
+    inputs, targets = data
+    first = schedule.rank_of(0) == ctx.rank
+    last = schedule.rank_of(schedule.num_stages - 1) == ctx.rank
+    return (
+        [x.to(ctx.device) for x in inputs] if first else None,
+        [y.to(ctx.device) for y in targets] if last else None,
+    )
+
+
+def _tell_shards(ctx: Context, schedule: Schedule, layers: int) -> None:
+    """Which layers this rank holds, chunk by chunk."""
+    each = layers // schedule.num_stages
+    for stage in schedule.stages_of(ctx.rank):
+        ctx.shard(f"layers of stage {stage}", "parameter", (layers,), [(stage * each, (stage + 1) * each)])
+
+
+def _measured(proof: proofs.Proof, schedule: Schedule) -> Costs:
+    """The costs of the first step's actions, the mean over all ranks, so that all make the same plan."""
+    gathered: list[proofs.Evidence | None] = [None] * schedule.num_ranks
+    dist.all_gather_object(gathered, proof.mine)
+    found = [evidence for evidence in gathered if evidence is not None]
+    return measured_costs(proofs.timed_steps(found)[0], schedule.chunks)
+
+
+def _expected_bytes(params: PipelineParams, schedule: Schedule, around: tuple[int, ...]) -> int:
+    """The bytes of a step by theory; a stage and the next on one rank (the turn of a V) send nothing."""
+    crossing = [
+        params.micro_batch_size * width_of(around, stage) * FLOAT_BYTES
+        for stage in range(1, schedule.num_stages)
+        if schedule.rank_of(stage - 1) != schedule.rank_of(stage)
+    ]
+    return theory.step_bytes(crossing, schedule.num_micro_batches)

@@ -1,0 +1,61 @@
+"""The plan of a run: what each action should cost, and the schedule in time, told before the first step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from labs.context import Context
+from labs.parallel.schedule_actions import Schedule
+from labs.parallel.schedule_simulator import Costs, Simulation, Timed, simulate
+from launcher.events import Plan, PlannedAction
+
+
+def paced_costs(pace_ms: float, backward_ratio: float, checkpoint: bool) -> Costs | None:
+    """Return the seconds of a paced run's actions on a rank's full depth, or None where nothing is paced.
+
+    I and W are half a backward each; a checkpointed forward is run again before I, and costs its time there.
+    """
+    if not pace_ms:
+        return None
+    forward, half = pace_ms / 1e3, pace_ms / 1e3 * backward_ratio / 2
+    return Costs(forward, half + forward * checkpoint, half)
+
+
+def measured_costs(rows: Sequence[Sequence[Timed]], chunks: int) -> Costs:
+    """Return the mean seconds of F, I and W as measured, on a rank's full depth; B is split in halves."""
+    seconds: dict[str, list[float]] = {"F": [], "B": [], "I": [], "W": []}
+    for row in rows:
+        for timed in row:
+            seconds[timed.action.kind].append((timed.end - timed.start) * chunks)
+    mean = {kind: sum(values) / len(values) if values else 0.0 for kind, values in seconds.items()}
+    full = mean["B"] / 2
+    return Costs(mean["F"], mean["I"] or full, mean["W"] or full)
+
+
+def announce(ctx: Context, schedule: Schedule, costs: Costs) -> Simulation:
+    """Tell the schedule in time, on rank 0, and return it."""
+    simulation = simulate(schedule, costs)
+    if ctx.rank == 0:
+        bubbles = simulation.bubbles
+        peaks = {f"peak_rank_{rank}": peak for rank, peak in enumerate(simulation.peaks)}
+        ctx.emit.emit(
+            Plan(
+                t=time.monotonic_ns(),
+                rank=0,
+                name=schedule.name,
+                actions=[[_planned(timed) for timed in row] for row in simulation.rows],
+                measures={
+                    "makespan_ms": simulation.makespan * 1e3,
+                    "idle_over_ideal": bubbles.idle_over_ideal,
+                    "idle_over_total": bubbles.idle_over_total,
+                    "zero_bubble": bubbles.zero_bubble,
+                    **peaks,
+                },
+            )
+        )
+    return simulation
+
+
+def _planned(timed: Timed) -> PlannedAction:
+    return PlannedAction(str(timed.action), timed.start * 1e3, (timed.end - timed.start) * 1e3)
