@@ -35,7 +35,7 @@ def run(ctx: Context, params: MeshParams) -> None:
     ctx.step(stages - 1, stages)
     if len(names) > 1:
         walk_axis = next(axis for axis in reversed(range(len(names))) if axis != sync_axis)
-        walk(ctx, comms[names[walk_axis]], walk_axis, shape, weight)
+        walk(ctx, for_messages(ctx, comms[names[walk_axis]]), walk_axis, shape, weight)
     tell_links(ctx, shape, names, params.ranks_per_node)
 
 
@@ -118,6 +118,17 @@ def sync_model(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], di
             shows="ranks of a group hold the mean of their numbers, and nobody else's",
         )
     return weight
+
+
+def for_messages(ctx: Context, comms: Comms) -> Comms:
+    """Return a communicator for send and recv along an axis; its own where the axis spans the world.
+
+    A send counts in the group's sequence of calls, and a rank with one neighbour sends less than one with
+    two. In the group that collectives use too, torch's DETAIL debugging would call that a mismatch.
+    """
+    if comms.world_size < ctx.world_size:
+        return comms
+    return comms.over(dist.new_group(), comms.name)
 
 
 def walk(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], weight: Tensor) -> None:

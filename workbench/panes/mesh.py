@@ -64,10 +64,12 @@ class MeshPane(Pane[MeshSnapshot]):
         return [ranks, values] if snapshot.values else [ranks]
 
     def _groups(self, axis: Axis, width: int) -> list[Line]:
-        head: Line = [ink(axis.name, palette.STRONG, bold=True), muted(f"  {axis.size} ranks a group")]
+        lines: list[Line] = [
+            [ink(axis.name, palette.STRONG, bold=True), muted(f"  {count(axis.size, 'rank')} a group")]
+        ]
         if axis.crosses_nodes is not None:
             crosses = axis.crosses_nodes
             words = "crosses nodes" if crosses else "stays inside a node"
-            head.append(ink(f"  {words}", palette.WARN if crosses else palette.GOOD))
+            lines.append([ink(f"  {words}", palette.WARN if crosses else palette.GOOD)])
         text = " ".join("[" + " ".join(map(str, group)) + "]" for group in axis.groups)
-        return [head, *([ink(f"  {line}")] for line in wrap(text, width - 2))]
+        return [*lines, *([ink(f"  {line}")] for line in wrap(text, width - 2))]
