@@ -31,7 +31,7 @@ from workbench.progress import Progress
 
 POLL_S = 0.1
 RESULT_S = 5.0
-KILL_S = 1.0
+KILL_S = 3.0
 """How long the agent may take to end a run at once before it is killed itself."""
 AGENT_LOG = "agent.log"
 LAST_WORDS = " Its last words: "

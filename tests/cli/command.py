@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 110.0
 WORKBENCH = (sys.executable, "-m", "workbench")
 
 
