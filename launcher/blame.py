@@ -2,52 +2,35 @@
 
 Time stamps alone do not tell. A rank that is killed says nothing, and its peers report a lost connection some
 milliseconds before anyone notices; a rank that never arrives at a collective reports nothing at all, and the
-first to complain is the one with the shortest patience. So the kinds of evidence are ranked. Pure.
+first to complain is the one with the shortest patience. So the kinds of evidence are ranked: a rank's own
+failure or its disappearance, whichever came first; then who never arrived; then the first that spoke. Pure.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from launcher.events import Failure, Phase
+from launcher.events import Failure, FailureKind
+from launcher.evidence import (
+    LEFT_WITH_COLLECTOR,
+    ORPHANED,
+    Evidence,
+    collective_text,
+    is_victim,
+    ranks_text,
+    waited_in_vain,
+)
 from launcher.rundir import FailureResult
+from launcher.waits import Absent, absent_of, waits_of
 
-
-class Evidence(msgspec.Struct, kw_only=True):
-    """What is known of a run that did not end well. Times are monotonic nanoseconds."""
-
-    world_size: int
-    failures: list[Failure] = []
-    """Failure events in the order of their arrival."""
-    vanished: dict[int, int] = {}
-    """Ranks whose connection ended without `end` or `failure`, and when."""
-    exit_codes: dict[int, int] = {}
-    """Exit codes by rank; negative ones are signals. Ranks that the launcher itself ended are absent."""
-    ended: set[int] = set()
-    """Ranks that sent `end`."""
-    waiting: dict[int, Phase] = {}
-    """The collective that each rank was still pending in."""
-    sequence: dict[tuple[int, str], int] = {}
-    """The last collective (number) that each rank finished in each group."""
-    members: dict[str, list[int]] = {}
-    """Ranks that ever showed a span in a group."""
-    stacks: dict[int, str] = {}
-    """Stacks that ranks sent when they were asked."""
-    connected: set[int] = set()
-    """Ranks that ever said hello."""
-    timed_out: str = ""
-    """The launcher's time limit in words, where it passed."""
-    agent_lost: bool = False
-    disk: str = ""
-    """The error of the record's disk, where it refused."""
+NOTICED_LATER_NS = 500_000_000
+"""Victims may report a lost connection so long before the disappearance of the rank is noticed."""
+LOG_HINT = "its last words are in rank{}.err.log in the run's folder"
 
 
 def first_failure(evidence: Evidence) -> FailureResult | None:
     """Return the failure that came first, its victims named; None where nothing failed."""
-    for judge in (_disk, _agent, _own_failure, _killed, _hang, _out_of_time, _gone, _any_victim):
+    for judge in (_disk, _environment, _agent, _own_or_gone, _out_of_time, _never_arrived, _codes, _spoke):
         found = judge(evidence)
         if found is not None:
             return found
@@ -65,179 +48,181 @@ def _disk(evidence: Evidence) -> FailureResult | None:
     )
 
 
-def _agent(evidence: Evidence) -> FailureResult | None:
-    if not evidence.agent_lost:
+def _environment(evidence: Evidence) -> FailureResult | None:
+    if not evidence.environment:
         return None
+    return FailureResult(
+        rank=-1, kind="environment", message=evidence.environment, advice="run again; see --doctor"
+    )
+
+
+def _agent(evidence: Evidence) -> FailureResult | None:
+    """The agent was killed: a failure that a rank had reported before comes first, else it is the cause."""
+    if not evidence.agent_lost or len(evidence.ended) == evidence.world_size:
+        return None
+    own = [failure for failure in evidence.failures if not is_victim(failure)]
+    if own:
+        return _own(evidence, min(own, key=lambda failure: failure.t))
     return FailureResult(
         rank=-1,
         kind="signal",
         message="the launcher agent was killed, and every rank with it",
         advice="look for an out-of-memory kill (dmesg), or a job limit that ended the process",
+        victims=sorted(set(range(evidence.world_size)) - evidence.ended),
     )
 
 
-def _own_failure(evidence: Evidence) -> FailureResult | None:
-    """A rank that failed by itself, the earliest; one that was killed before it comes first."""
-    own = [failure for failure in evidence.failures if not failure.victim]
-    if not own:
+def _own_or_gone(evidence: Evidence) -> FailureResult | None:
+    """The earliest of the failures that ranks report as their own, and of the ranks that went silently."""
+    own = [failure for failure in evidence.failures if not is_victim(failure)]
+    first = min(own, key=lambda failure: failure.t, default=None)
+    gone = _first_gone(evidence)
+    if gone is not None and (first is None or evidence.vanished[gone] < first.t):
+        return _gone(evidence, gone)
+    return None if first is None else _own(evidence, first)
+
+
+def _first_gone(evidence: Evidence) -> int | None:
+    """The rank that disappeared first, unless others had failed already: then the launcher ended it.
+
+    A lost connection is noticed at its other end a little before the disappearance itself; a collective's
+    timeout is no such sign.
+    """
+    gone = {
+        rank: when
+        for rank, when in evidence.vanished.items()
+        if evidence.exit_codes.get(rank) not in (LEFT_WITH_COLLECTOR, ORPHANED)
+    }
+    if evidence.timed_out or evidence.agent_lost or not gone:
         return None
-    first = min(own, key=lambda failure: failure.t)
-    killed = _killed(evidence)
-    if killed is not None and evidence.vanished.get(killed.rank, first.t + 1) < first.t:
-        return killed
+    when = min(gone.values())
+    for failure in evidence.failures:
+        early = NOTICED_LATER_NS if is_victim(failure) and not waited_in_vain(failure) else 0
+        if failure.t + early < when:
+            return None
+    # Of those that went at about the same time, one that a signal or an exit code tells of.
+    near = [rank for rank in gone if gone[rank] - when <= NOTICED_LATER_NS]
+    return min(near, key=lambda rank: (evidence.exit_codes.get(rank, 0) == 0, gone[rank], rank))
+
+
+def _own(evidence: Evidence, failure: Failure) -> FailureResult:
+    message = failure.message
+    others = {other.rank for other in evidence.failures if other.kind == "mismatch"} | {failure.rank}
+    if failure.kind == "mismatch" and len(others) > 1:
+        message += f" (reported by {ranks_text(sorted(others))})"
     return FailureResult(
-        rank=first.rank,
-        kind=first.kind,
-        message=first.message,
-        collective=_collective(first.collective, first.group, first.seq),
-        traceback=first.traceback,
-        advice=first.advice,
-        victims=_others(evidence, first.rank),
+        rank=failure.rank,
+        kind=failure.kind,
+        message=message,
+        collective=collective_text(failure.collective, failure.group, failure.seq),
+        traceback=failure.traceback,
+        advice=failure.advice,
+        victims=_others(evidence, failure.rank),
     )
 
 
-def _killed(evidence: Evidence) -> FailureResult | None:
-    """A rank that a signal ended: it could not report, its peers' lost connections follow from it."""
-    killed = {rank: code for rank, code in evidence.exit_codes.items() if code < 0}
-    if not killed:
-        return None
-    late = 1 << 63
-    rank = min(killed, key=lambda number: (evidence.vanished.get(number, late), number))
-    name = _signal_name(-killed[rank])
-    waiting = evidence.waiting.get(rank)
+def _gone(evidence: Evidence, rank: int) -> FailureResult:
+    """A rank that went without a word: by a signal, with an exit code, or nobody knows how."""
+    code = evidence.exit_codes.get(rank)
+    wait = waits_of(evidence).get(rank)
+    printed = _printed_traceback(evidence, rank)
+    kind, how = describe_exit(code)
+    before = "" if code is not None and code < 0 else " before the lab did"
+    if rank not in evidence.connected:
+        before = " before it could say anything"
+    message = f"rank {rank} {how}{before}"
+    if printed and kind == "early_exit":
+        kind, message = "exception", f"{message}: {printed.splitlines()[-1]}"
     return FailureResult(
         rank=rank,
-        kind="signal",
-        message=f"rank {rank} was killed by {name}",
-        collective=_collective(waiting.name, waiting.group, waiting.seq) if waiting else "",
-        advice=_signal_advice(-killed[rank]),
+        kind=kind,
+        message=message,
+        collective=str(wait) if wait else "",
+        traceback=printed,
+        advice=_signal_advice(-code) if code is not None and code < 0 else LOG_HINT.format(rank),
         victims=_others(evidence, rank),
     )
 
 
-def _hang(evidence: Evidence) -> FailureResult | None:
+def describe_exit(code: int | None) -> tuple[FailureKind, str]:
+    """Return the kind of failure and how a rank went that ended with `code` (None: unknown) silently."""
+    if code is None:
+        return "early_exit", "ended without a word"
+    if code < 0:
+        return "signal", f"was killed by {_signal_name(-code)}"
+    return "early_exit", f"ended with exit code {code}"
+
+
+def _never_arrived(evidence: Evidence) -> FailureResult | None:
     """Ranks waited in vain in a collective: the one that never arrived there is the failure."""
-    pending = {
-        failure.rank: (failure.collective, failure.group, failure.seq)
-        for failure in evidence.failures
-        if failure.victim and failure.kind == "timeout"
-    }
-    for rank, phase in evidence.waiting.items():
-        if pending:
-            pending.setdefault(rank, (phase.name, phase.group, phase.seq))
-    if not pending:
+    if not any(waited_in_vain(failure) for failure in evidence.failures):
         return None
-    name, group, seq = min(pending.values(), key=lambda call: (call[2] < 0, call[2]))
-    arrived = {rank for rank, (_, where, number) in pending.items() if where == group and number >= seq}
-    late = [
-        rank
-        for rank in _members(evidence, group)
-        if rank not in arrived and not _passed(evidence, rank, group, seq)
-    ]
-    if not late:
-        return None
-    rank = late[0]
-    ended = " (it has already ended)" if rank in evidence.ended else ""
-    return FailureResult(
-        rank=rank,
-        kind="hang",
-        message=(
-            f"{_ranks(late)} never arrived at {_collective(name, group, seq)}{ended}; "
-            f"{_ranks(sorted(arrived))} waited there"
-        ),
-        collective=_collective(name, group, seq),
-        traceback=evidence.stacks.get(rank, ""),
-        advice="look at what that rank was doing: a branch that the others do not take, a loop, a slow disk",
-        victims=sorted(arrived),
-    )
+    absent = absent_of(evidence)
+    return None if absent is None else _hang(evidence, absent, "hang", absent.message)
 
 
 def _out_of_time(evidence: Evidence) -> FailureResult | None:
     if not evidence.timed_out:
         return None
-    idle = sorted(evidence.waiting)
-    busy = [rank for rank in range(evidence.world_size) if rank not in idle and rank not in evidence.ended]
-    rank = busy[0] if busy else (idle[0] if idle else -1)
-    if busy and idle:
-        what = f"{_ranks(busy)} did not wait for anyone; {_ranks(idle)} waited"
-    elif busy:
-        what = f"{_ranks(busy)} had not ended"
-    else:
-        what = "; ".join(
-            f"rank {r} waits in {_collective(p.name, p.group, p.seq)}"
-            for r, p in sorted(evidence.waiting.items())
-        )
+    absent = absent_of(evidence)
+    if absent is not None:
+        return _hang(evidence, absent, "timeout", f"{evidence.timed_out}; {absent.message}")
+    busy = [rank for rank in range(evidence.world_size) if rank not in evidence.ended]
+    what = f"; {ranks_text(busy)} had not ended" if busy else ""
+    rank = busy[0] if busy else -1
     return FailureResult(
         rank=rank,
         kind="timeout",
-        message=f"{evidence.timed_out}; {what}" if what else evidence.timed_out,
+        message=f"{evidence.timed_out}{what}, and nobody waited for another",
         traceback=evidence.stacks.get(rank, ""),
         advice="give more time with --timeout, or look at the stack of that rank",
-        victims=[other for other in idle if other != rank],
     )
 
 
-def _gone(evidence: Evidence) -> FailureResult | None:
-    """A rank that went without a word and without a signal."""
-    codes = {rank: code for rank, code in evidence.exit_codes.items() if code > 0}
-    silent = {rank for rank in evidence.vanished if rank not in {f.rank for f in evidence.failures}}
-    gone = sorted(silent, key=lambda rank: evidence.vanished[rank]) or sorted(
-        rank
-        for rank in codes
-        if rank not in evidence.ended and rank not in {f.rank for f in evidence.failures}
-    )
-    if not gone:
-        return None
-    rank = gone[0]
-    code = codes.get(rank)
-    how = f"with exit code {code}" if code is not None else "without a word"
+def _hang(evidence: Evidence, absent: Absent, kind: str, message: str) -> FailureResult:
+    rank = absent.ranks[0]
     return FailureResult(
         rank=rank,
-        kind="early_exit",
-        message=f"rank {rank} ended {how} before the lab did",
-        advice=f"see the last lines of rank{rank}.err.log in the run's folder",
-        victims=_others(evidence, rank),
+        kind=kind,
+        message=message,
+        collective=str(absent.wait),
+        traceback=evidence.stacks.get(rank, ""),
+        advice="look at what that rank was doing: a branch that the others do not take, a loop, a slow disk",
+        victims=[other for other in absent.waiting if other != rank],
     )
 
 
-def _any_victim(evidence: Evidence) -> FailureResult | None:
+def _codes(evidence: Evidence) -> FailureResult | None:
+    """Exit codes are all there is: ranks that failed before they could connect."""
+    known = {failure.rank for failure in evidence.failures} | evidence.ended
+    silent = {
+        rank: code
+        for rank, code in evidence.exit_codes.items()
+        if rank not in known and code not in (LEFT_WITH_COLLECTOR, ORPHANED)
+    }
+    bad = [rank for rank, code in silent.items() if code != 0] or list(silent)
+    return _gone(evidence, min(bad)) if bad else None
+
+
+def _spoke(evidence: Evidence) -> FailureResult | None:
     """Only victims spoke, and nothing tells of whom: the first of them is all there is."""
     if not evidence.failures:
         return None
-    first = evidence.failures[0]
-    return FailureResult(
-        rank=first.rank,
-        kind=first.kind,
-        message=first.message,
-        collective=_collective(first.collective, first.group, first.seq),
-        traceback=first.traceback,
-        advice=first.advice,
-        victims=_others(evidence, first.rank),
-    )
+    return _own(evidence, min(evidence.failures, key=lambda failure: failure.t))
 
 
 def _others(evidence: Evidence, rank: int) -> list[int]:
-    return sorted({f.rank for f in evidence.failures if f.rank not in (rank, -1)})
+    """The other ranks that failed, or waited, at the time."""
+    found = {failure.rank for failure in evidence.failures} | set(waits_of(evidence))
+    return sorted(found - {rank, -1})
 
 
-def _members(evidence: Evidence, group: str) -> Sequence[int]:
-    known: Mapping[str, list[int]] = evidence.members
-    return range(evidence.world_size) if group in ("world", "") else sorted(known.get(group, []))
-
-
-def _passed(evidence: Evidence, rank: int, group: str, seq: int) -> bool:
-    return evidence.sequence.get((rank, group), -1) >= seq >= 0
-
-
-def _collective(name: str, group: str, seq: int) -> str:
-    if not name:
-        return ""
-    number = f" number {seq}" if seq >= 0 else ""
-    return f"{name}{number} of group {group}" if group else f"{name}{number}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+def _printed_traceback(evidence: Evidence, rank: int) -> str:
+    """The last Python traceback, or faulthandler's report, in what the rank printed."""
+    lines = evidence.stderr.get(rank, [])
+    openings = ("Traceback (most recent call last)", "Fatal Python error")
+    starts = [number for number, line in enumerate(lines) if line.startswith(openings)]
+    return "\n".join(lines[starts[-1] :]).rstrip() if starts else ""
 
 
 def _signal_name(number: int) -> str:

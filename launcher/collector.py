@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 
 import msgspec
@@ -36,6 +38,7 @@ class Collector:
         self.recording: Recording | None = None
         self._commands = b""
         self._told: set[int] = set()
+        self._proven: queue.SimpleQueue[tuple[Recording, socket.socket]] = queue.SimpleQueue()
         os.set_blocking(0, False)
         self.selector.register(0, selectors.EVENT_READ, None)
 
@@ -54,6 +57,7 @@ class Collector:
                     return False
             elif self.recording is not None:
                 self._feed(self.recording, key.data)
+        self._admit_proven()
         if self.recording is not None:
             self.recording.tick()
             self._tell(self.recording)
@@ -64,18 +68,42 @@ class Collector:
             if not recording.read(source):
                 self._forget(recording, source)
         else:
-            connection = recording.listener.accept()
-            if connection is not None and self._admit(recording, connection):
-                wire = recording.admit(connection)
-                self.selector.register(connection, selectors.EVENT_READ, wire)
+            self._accept(recording)
 
-    @staticmethod
-    def _admit(recording: Recording, connection: socket.socket) -> bool:
-        """Whether the peer knows the run's secret (TCP only: a unix socket lies in a private folder)."""
-        if recording.listener.secret and not prove(connection, recording.listener.secret, first=True):
-            connection.close()
+    def _accept(self, recording: Recording) -> bool:
+        """Take one connection that waits; False where none does.
+
+        Over TCP the peer must know the run's secret (a unix socket lies in a private folder); a stranger
+        may take his time over the handshake, so it has a thread of its own.
+        """
+        connection = recording.listener.accept()
+        if connection is None:
             return False
+        secret = recording.listener.secret
+        if not secret:
+            self._admit(recording, connection)
+            return True
+
+        def shake_hands() -> None:
+            if prove(connection, secret, first=True):
+                self._proven.put((recording, connection))
+            else:
+                connection.close()
+
+        threading.Thread(target=shake_hands, name="handshake", daemon=True).start()
         return True
+
+    def _admit(self, recording: Recording, connection: socket.socket) -> None:
+        wire = recording.admit(connection)
+        self.selector.register(connection, selectors.EVENT_READ, wire)
+
+    def _admit_proven(self) -> None:
+        while not self._proven.empty():
+            recording, connection = self._proven.get()
+            if recording is self.recording:
+                self._admit(recording, connection)
+            else:  # its run is over
+                connection.close()
 
     def _forget(self, recording: Recording, wire: Wire) -> None:
         self.selector.unregister(wire.connection)
@@ -96,7 +124,12 @@ class Collector:
             return False
         *lines, self._commands = (self._commands + data).split(b"\n")
         for line in lines:
-            self._obey(protocol.decode_command(line))
+            try:
+                command = protocol.decode_command(line)
+            except msgspec.MsgspecError as error:
+                self._answer(protocol.Refused(message=f"unreadable command: {error}"))
+            else:
+                self._obey(command)
         return True
 
     def _obey(self, command: protocol.Command) -> None:
@@ -147,22 +180,16 @@ class Collector:
     def _drain(self, recording: Recording) -> None:
         """Read until every rank's connection has ended, at most `DRAIN_S`; then let go of the sockets."""
         deadline = time.monotonic() + DRAIN_S
-        with contextlib.suppress(KeyError):
-            self._accept_last(recording)
+        while self._accept(recording):  # ranks that came and went between two turns
+            pass
         while recording.wires and time.monotonic() < deadline:
             for key, _ in self.selector.select(TICK_S):
                 if isinstance(key.data, Wire):
                     self._feed(recording, key.data)
+            recording.tick()
         for wire in list(recording.wires):
             self._forget(recording, wire)
         self.selector.unregister(recording.listener.socket)
-
-    def _accept_last(self, recording: Recording) -> None:
-        """Take the connections of ranks that came and went between two turns."""
-        while (connection := recording.listener.accept()) is not None:
-            if self._admit(recording, connection):
-                wire = recording.admit(connection)
-                self.selector.register(connection, selectors.EVENT_READ, wire)
 
     def _answer(self, answer: protocol.Answer) -> None:
         with contextlib.suppress(OSError):  # an agent that is gone shows at stdin

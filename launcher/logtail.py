@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from launcher.events import Log
+from launcher.rank import log_path
 
 READ_SIZE = 1 << 18
+LAST_SIZE = 8 << 20
 MAX_LINE = 4_000
-
-
-def log_path(folder: Path, rank: int, stream: Literal["stdout", "stderr"]) -> Path:
-    """Where what a rank prints is kept: `rank<N>.log`, and `rank<N>.err.log` for its stderr."""
-    return folder / (f"rank{rank}.log" if stream == "stdout" else f"rank{rank}.err.log")
 
 
 @dataclass
@@ -25,6 +22,34 @@ class _Stream:
     path: Path
     position: int = 0
     rest: bytes = b""
+
+    def read(self) -> list[Log]:
+        """Return the lines that were completed since the last call."""
+        try:
+            if self.path.stat().st_size <= self.position:
+                return []
+            with self.path.open("rb") as file:
+                file.seek(self.position)
+                data = file.read(READ_SIZE)
+        except OSError:  # not there yet, or gone with the disk it lay on
+            return []
+        self.position += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        if len(self.rest) > READ_SIZE:
+            lines.append(self.rest)
+            self.rest = b""
+        return [self._event(line) for line in lines]
+
+    def finish(self) -> list[Log]:
+        """Return the last line, if it has no newline."""
+        rest, self.rest = self.rest, b""
+        return [self._event(rest)] if rest else []
+
+    def _event(self, line: bytes) -> Log:
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if len(text) > MAX_LINE:
+            text = f"{text[:MAX_LINE]} ... ({len(text)} characters)"
+        return Log(t=time.monotonic_ns(), rank=self.rank, stream=self.stream, line=text)
 
 
 class LogTail:
@@ -39,30 +64,18 @@ class LogTail:
 
     def read(self) -> list[Log]:
         """Return the lines that were completed since the last call, bytes that are not UTF-8 replaced."""
-        return [event for stream in self._streams for event in self._read(stream)]
+        return [event for stream in self._streams for event in stream.read()]
 
-    @staticmethod
-    def _read(stream: _Stream) -> list[Log]:
-        try:
-            if stream.path.stat().st_size <= stream.position:
-                return []
-            with stream.path.open("rb") as file:
-                file.seek(stream.position)
-                data = file.read(READ_SIZE)
-        except OSError:  # not there yet, or gone with the disk it lay on
-            return []
-        stream.position += len(data)
-        *lines, stream.rest = (stream.rest + data).split(b"\n")
-        if len(stream.rest) > MAX_LINE:
-            lines.append(stream.rest)
-            stream.rest = b""
-        now = time.monotonic_ns()
-        return [
-            Log(
-                t=now,
-                rank=stream.rank,
-                stream=stream.stream,
-                line=line[:MAX_LINE].decode("utf-8", "replace").rstrip("\r"),
-            )
-            for line in lines
-        ]
+    def finish(self) -> list[Log]:
+        """Return what is left when all ranks are gone, the last line without newline included.
+
+        At most `LAST_SIZE` a file: one that printed more has it all in its file.
+        """
+        events: list[Log] = []
+        for stream in self._streams:
+            began, before = stream.position, -1
+            while before < stream.position < began + LAST_SIZE:
+                before = stream.position
+                events += stream.read()
+            events += stream.finish()
+        return events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import time
@@ -13,27 +14,31 @@ import msgspec
 from launcher import collector_protocol as protocol
 from launcher import rundir, verdict
 from launcher.channel import Listener
-from launcher.events import AnyEvent, End, Failure, Hello, Status, decode, encode
+from launcher.events import AnyEvent, End, Failure, FailureKind, Hello, Status, decode, encode
+from launcher.intake import MAX_LINE, Lines
+from launcher.lifeline import Heir
 from launcher.logtail import LogTail
 from launcher.record import RecordWriter
 from launcher.rundir import Result
 from launcher.sampler import Sampler
 
-MAX_LINE = 16 << 20
-"""A longer line is not an event: it is counted once and read away."""
-READ_SIZE = 1 << 20
+READ_SIZE = 1 << 18
+LOGS_EVERY_S = 0.05
 REJECTED_LINE = 2_000
 REJECTED_TOTAL = 1 << 20
 RESERVE_BYTES = 1 << 17
 
 
+_N = b'"n":'
+_BRACE = ord("{")
+
+
 class Wire:
-    """One rank's connection: what it sent since its last newline, and who it is once it has said so."""
+    """One connection of a rank; whose it is shows with the first event."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.rest = b""
-        self.discarding = False
+        self.lines = Lines()
         self.rank: int | None = None
 
 
@@ -57,9 +62,12 @@ class Recording:
         self._n = 0
         self._rejected_bytes = 0
         self._vanishing: dict[int, int] = {}
-        (self.folder / rundir.RESERVE).write_bytes(b"\0" * RESERVE_BYTES)
+        self._next_logs = 0.0
+        # Real bytes, not zeros that a file system may keep as a hole: room for the result on a full disk.
+        (self.folder / rundir.RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
         self._writer = RecordWriter(self.folder / rundir.EVENTS)
         self.listener = Listener(command.listen)
+        self._heir = Heir()
         self._logs = LogTail(self.folder, command.world_size)
         self._samples: queue.SimpleQueue[AnyEvent] = queue.SimpleQueue()
         self._sampler = Sampler(self._samples.put)
@@ -67,6 +75,7 @@ class Recording:
 
     def admit(self, connection: socket.socket) -> Wire:
         """Take a rank's connection in."""
+        self._heir.watch(connection)
         connection.setblocking(False)
         wire = Wire(connection)
         self.wires.append(wire)
@@ -82,25 +91,20 @@ class Recording:
             return False
         if not data:
             return False
-        if wire.discarding:
-            _, newline, data = data.partition(b"\n")
-            if not newline:
-                return True
-            wire.discarding = False
-        *lines, wire.rest = (wire.rest + data).split(b"\n")
-        for line in lines:
+        for line in wire.lines.feed(data):
             self._take(wire, line)
-        if len(wire.rest) > MAX_LINE:
-            self._reject(wire.rest)
-            wire.rest, wire.discarding = b"", True
+        for beginning in wire.lines.take_overlong():
+            self._reject(beginning, f"longer than {MAX_LINE} bytes")
         return True
 
     def lose(self, wire: Wire) -> None:
-        """A rank's connection ended: half a line is rejected, a rank that had not said goodbye vanished."""
-        if wire.rest and not wire.discarding:
-            self._reject(wire.rest)
+        """A connection ended: half a line is rejected, a rank that had not said goodbye has vanished."""
+        if rest := wire.lines.rest():
+            self._reject(rest, "broken off")
         self.wires.remove(wire)
         wire.connection.close()
+        if any(other.rank == wire.rank for other in self.wires):
+            return
         evidence = self.verdict.evidence
         spoke = wire.rank in evidence.ended or wire.rank in {f.rank for f in evidence.failures}
         if wire.rank is not None and not spoke:
@@ -110,8 +114,10 @@ class Recording:
         """Take in samples and log lines, and bring the record on disk up to date."""
         while not self._samples.empty():
             self.record(self._samples.get())
-        for event in self._logs.read():
-            self.record(event)
+        if time.monotonic() >= self._next_logs:
+            self._next_logs = time.monotonic() + LOGS_EVERY_S
+            for event in self._logs.read():
+                self.record(event)
         if not self._writer.write():
             self.verdict.evidence.disk = str(self._writer.error)
 
@@ -130,8 +136,9 @@ class Recording:
         self.verdict.evidence.exit_codes.update(codes)
 
     def agent_lost(self) -> None:
-        """Note that the launcher is gone."""
+        """Note that the launcher is gone, and end what the system does not end with it."""
         self.verdict.evidence.agent_lost = True
+        self._heir.end()
 
     def ask_for_stacks(self) -> None:
         """Have every connected rank send the stack of its main thread."""
@@ -144,6 +151,8 @@ class Recording:
         self._sampler.stop()
         self.listener.close()
         self.verdict.evidence.timed_out = command.timed_out
+        for event in self._logs.finish():
+            self.record(event)
         self.tick()
         self._tell_failure(command.status)
         result = self._result(command)
@@ -177,7 +186,7 @@ class Recording:
             Failure(
                 t=time.monotonic_ns(),
                 rank=found.rank,
-                kind=found.kind,
+                kind=msgspec.convert(found.kind, FailureKind),
                 message=found.message,
                 collective=found.collective,
                 traceback=found.traceback,
@@ -186,18 +195,24 @@ class Recording:
         )
 
     def _take(self, wire: Wire, line: bytes) -> None:
+        """Take one line of a connection: an event of the one rank that it speaks for, or rejected."""
         try:
             event = decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._reject(line)
+            if not line.isascii():
+                line.decode()  # fields that msgspec does not know, it does not look into
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._reject(line, str(error))
             return
-        if event.n or not 0 <= event.rank < self._world_size or wire.rank not in (None, event.rank):
-            self._reject(line)
-            return
-        wire.rank = event.rank
+        if event.rank != wire.rank:
+            if wire.rank is not None or not 0 <= event.rank < self._world_size:
+                self._reject(line, f"an event of rank {event.rank} does not belong here")
+                return
+            wire.rank = event.rank
         if isinstance(event, Hello):
             self._sampler.watch(event)
-        self._add(line.strip(), event)
+        if _N in line or line[0] != _BRACE:  # its own number would override the one in front
+            line = encode(msgspec.structs.replace(event, n=0))[:-1]
+        self._add(line, event)
 
     def _add(self, line: bytes, event: AnyEvent) -> None:
         """Append the bytes as they came, the arrival number in front: decoding is for checking only."""
@@ -205,12 +220,13 @@ class Recording:
         self._writer.add(b'{"n":%d,%b\n' % (self._n, line[1:]))
         self.verdict.add(event)
 
-    def _reject(self, line: bytes) -> None:
+    def _reject(self, line: bytes, reason: str) -> None:
+        """Count a line that is no event and keep its beginning, as long as there is room for it."""
         self.verdict.rejected += 1
-        kept = line[:REJECTED_LINE]
-        if self._rejected_bytes + len(kept) > REJECTED_TOTAL:
+        kept = line[:REJECTED_LINE].decode("utf-8", "backslashreplace")
+        entry = msgspec.json.encode({"reason": reason, "bytes": len(line), "line": kept}) + b"\n"
+        if self._rejected_bytes + len(entry) > REJECTED_TOTAL:
             return
-        self._rejected_bytes += len(kept)
-        entry = {"bytes": len(line), "line": kept.decode("utf-8", "backslashreplace")}
+        self._rejected_bytes += len(entry)
         with contextlib.suppress(OSError), (self.folder / rundir.REJECTED).open("ab") as file:
-            file.write(msgspec.json.encode(entry) + b"\n")
+            file.write(entry)

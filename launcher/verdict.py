@@ -6,27 +6,32 @@ collector itself be gone.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from pathlib import Path
 
 from launcher import rundir
-from launcher.blame import Evidence, first_failure
+from launcher.blame import first_failure
 from launcher.events import (
     AnyEvent,
     Check,
     Dropped,
     End,
     Failure,
-    Hello,
     Log,
+    Measured,
     Phase,
     Scalar,
     Span,
     Status,
 )
+from launcher.evidence import Evidence
 from launcher.rundir import CheckResult, FailureResult, Manifest, Result
 
 PASSED, CHECK_FAILED, ENVIRONMENT, WORKER_FAILED = 0, 1, 2, 3
 STACK_MARK = "stack of the main thread:"
+STDERR_LINES = 200
+"""So many of a rank's last lines are searched for a traceback that it could not report."""
 
 
 class Verdict:
@@ -41,17 +46,21 @@ class Verdict:
         self._metrics: dict[str, float] = {}
         self._ready: dict[int, int] = {}
         self._stacking: set[int] = set()
+        self._metric_ranks: dict[str, int] = {}
+        self._stderr: dict[int, deque[str]] = {}
 
     def add(self, event: AnyEvent) -> None:
         """Fold one event."""
         self.events += 1
+        if event.rank >= 0:
+            self.evidence.connected.add(event.rank)
         match event:
             case Span():
                 if event.seq >= 0:
                     self._arrived(event)
             case Scalar():
                 if event.step < 0:
-                    self._metrics[event.name] = event.value
+                    self._metric(event)
             case Phase():
                 self._phase(event)
             case Check():
@@ -60,8 +69,6 @@ class Verdict:
                 self.evidence.failures.append(event)
             case Dropped():
                 self.dropped += event.count
-            case Hello():
-                self.evidence.connected.add(event.rank)
             case End():
                 if event.rank >= 0:
                     self.evidence.ended.add(event.rank)
@@ -78,7 +85,12 @@ class Verdict:
         exit_code: int | None = None,
         reason: str = "",
     ) -> Result:
-        """Return the result; `status` and `exit_code` are the launcher's where it ended the run itself."""
+        """Return the result; `status` and `exit_code` are the launcher's where it ended the run itself.
+
+        A metric that is not finite is left out: JSON has no number for it, the record has it.
+        """
+        if status == "error" and exit_code == ENVIRONMENT:
+            self.evidence.environment = reason
         failure = self.failure(status)
         final, code = self._outcome(failure, status, exit_code)
         return Result(
@@ -94,7 +106,7 @@ class Verdict:
             wall_s=round((now_ns - requested_ns) / 1e9, 3),
             ready_s=self._ready_s(requested_ns),
             checks=list(self._checks.values()),
-            metrics=self._metrics,
+            metrics={name: value for name, value in self._metrics.items() if math.isfinite(value)},
             failure=failure,
             events=self.events,
             dropped=self.dropped,
@@ -108,6 +120,7 @@ class Verdict:
         """Return the first failure; an interrupted run has none: its ranks were told to end."""
         if status == "interrupted" and not self.evidence.disk and not self.evidence.agent_lost:
             return None
+        self.evidence.stderr = {rank: list(lines) for rank, lines in self._stderr.items()}
         return first_failure(self.evidence)
 
     def _outcome(
@@ -148,15 +161,22 @@ class Verdict:
         if phase.phase == "ready":
             self._ready.setdefault(phase.rank, phase.t)
 
+    def _metric(self, metric: Scalar) -> None:
+        """Keep the last value, that of the lowest rank where several tell it."""
+        if metric.rank <= self._metric_ranks.get(metric.name, metric.rank):
+            self._metric_ranks[metric.name] = metric.rank
+            self._metrics[metric.name] = metric.value
+
     def _check(self, check: Check) -> None:
+        """Keep one result a name: it passed only if it did on every rank that tells it."""
         before = self._checks.get(check.name)
         if before is not None and not before.passed:
             return
         self._checks[check.name] = CheckResult(
             name=check.name,
             passed=check.passed,
-            measured=check.measured,
-            expected=check.expected,
+            measured=_writable(check.measured),
+            expected=_writable(check.expected),
             tolerance=check.tolerance,
             unit=check.unit,
             shows=check.shows,
@@ -172,6 +192,13 @@ class Verdict:
                 self.evidence.stacks[log.rank] += log.line + "\n"
             else:
                 self._stacking.discard(log.rank)
+        if log.stream == "stderr":
+            self._stderr.setdefault(log.rank, deque(maxlen=STDERR_LINES)).append(log.line)
+
+
+def _writable(value: Measured) -> Measured:
+    """Give a NaN or an infinity by its name: JSON has no number for it."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_result(folder: Path, result: Result) -> None:
