@@ -38,10 +38,11 @@ def account_of(ctx: Context) -> Account:
     return Account(dict(ledger.sequence), ledger.members, ledger.pending)
 
 
-def settle(ctx: Context, patience_s: float = PATIENCE_S) -> str:
+def settle(ctx: Context, patience_s: float = PATIENCE_S, known: str = "") -> str:
     """Publish this rank's account, read the others', and emit the check; returns what is wrong, or "".
 
-    Rank 0 emits the check where all agree; where they do not, every rank that found it out does.
+    Rank 0 emits the check where all agree; where they do not, every rank that found it out does. `known` is
+    what is wrong already by other evidence, told where the accounts alone show nothing.
     """
     store = dist.distributed_c10d._get_default_store()
     mine = account_of(ctx)
@@ -55,7 +56,7 @@ def settle(ctx: Context, patience_s: float = PATIENCE_S) -> str:
             accounts[rank] = msgspec.json.decode(store.get(_key(rank)), type=Account)
         except (RuntimeError, ConnectionError):
             patience_s = 0.1  # the others had the same time already
-    wrong = difference(accounts, ctx.world_size)
+    wrong = difference(accounts, ctx.world_size) or known
     total = sum(mine.counts.values())
     if wrong or ctx.rank == 0:
         measured = wrong or f"{total} on each rank"
@@ -63,10 +64,13 @@ def settle(ctx: Context, patience_s: float = PATIENCE_S) -> str:
     return wrong
 
 
-def report(ctx: Context) -> None:
-    """After a failed collective: say by the check, beside the exception, who did not take part."""
+def report(ctx: Context, known: str) -> None:
+    """After a failed collective: say by the check, beside the exception, who did not take part.
+
+    `known` is what the exception says, for where all took part but brought something different.
+    """
     with contextlib.suppress(Exception):  # the store dies with rank 0; the failure itself is still told
-        settle(ctx, patience_s=0.5)
+        settle(ctx, patience_s=0.5, known=known)
 
 
 def difference(accounts: dict[int, Account], world_size: int) -> str:
@@ -95,7 +99,7 @@ def difference(accounts: dict[int, Account], world_size: int) -> str:
             f"{_ranks(sorted(accounts))} reached the end after {done} collectives, "
             f"{_ranks(missing)} did not: still waiting for one that was skipped"
         )
-    return "; ".join(waiting)
+    return "; ".join(waiting) if len({account.pending for account in accounts.values()}) > 1 else ""
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -5,6 +5,9 @@ Every span carries the op, the group, a sequence number and S, the bytes by the 
 for all-gather, reduce-scatter, all-to-all, gather and scatter. The sequence number counts the collectives of
 this rank in the group: two ranks that do the same work agree on it, and one that lags never arrived.
 Ranks in arguments (`src`, `dst`, `peer`) are ranks of the group, not of the world.
+
+gloo numbers sends and receives as well, and under `TORCH_DISTRIBUTED_DEBUG=DETAIL` torch compares these
+numbers in every collective. Where ranks send unequally often, use a group that runs no collectives after it.
 """
 
 from __future__ import annotations
@@ -62,7 +65,15 @@ class Handle:
     """An operation in flight. `wait()` returns when its result may be read; only then is its span known."""
 
     def __init__(
-        self, comms: Comms, work: Any, name: str, size: int, start: Mark, seq: int, fields: dict[str, Any]
+        self,
+        comms: Comms,
+        work: Any,
+        name: str,
+        size: int,
+        start: Mark,
+        seq: int,
+        fields: dict[str, Any],
+        then: Callable[[], Any] | None = None,
     ) -> None:
         self._comms = comms
         self._work = work
@@ -71,6 +82,7 @@ class Handle:
         self._fields = {"step": comms.recorder.step, "bytes": size, "group": comms.name, "seq": seq, **fields}
         self._finished: Mark | None = None
         self._waited = False
+        self._then = then
         if comms.recorder.device.type == "cpu":
             # The backend's thread calls this when the bytes have arrived, often before anyone waits. Gloo's
             # sends, receives and reduce-scatters cannot be asked; theirs is the moment when a wait returns.
@@ -97,6 +109,8 @@ class Handle:
         with self._comms.pending(self._name, fields["seq"]):
             self._work.wait()
         self._waited = True
+        if self._then is not None:
+            self._then()
         now = recorder.mark()
         recorder.span("comm", self._name, self._start, self._finished or now, **fields)
         recorder.span("idle", f"wait {self._name}", since, now, step=fields["step"], group=self._comms.name)
@@ -139,19 +153,16 @@ class Comms:
     def all_reduce(self, tensor: Tensor, op: str = "sum", async_op: bool = False) -> Handle | None:
         """Combine all ranks' tensors element by element into everyone's, in place. S: one buffer.
 
-        With `async_op` a handle comes back, whose `wait` must be called; `avg` is then the backend's own.
+        With `async_op` a handle comes back, whose `wait` must be called.
         """
-        divide = op == "avg" and self._sum_for_avg and not async_op
-        torch_op = dist.ReduceOp.SUM if divide else REDUCE_OPS[op]
-        handle = self._call(
+        torch_op, then = self._reducing(op, tensor)
+        return self._call(
             "all_reduce",
             tensor.nbytes,
             lambda: dist.all_reduce(tensor, op=torch_op, group=self.group, async_op=async_op),
             async_op,
+            then,
         )
-        if divide:
-            tensor.div_(self.world_size)
-        return handle
 
     def broadcast(self, tensor: Tensor, src: int = 0, async_op: bool = False) -> Handle | None:
         """Copy rank `src`'s tensor into everyone's, in place. S: one buffer."""
@@ -164,13 +175,13 @@ class Comms:
 
     def reduce(self, tensor: Tensor, dst: int = 0, op: str = "sum", async_op: bool = False) -> Handle | None:
         """Combine all tensors into rank `dst`'s; the others' contents are then undefined. S: one buffer."""
+        torch_op, then = self._reducing(op, tensor)
         return self._call(
             "reduce",
             tensor.nbytes,
-            lambda: dist.reduce(
-                tensor, op=REDUCE_OPS[op], group=self.group, group_dst=dst, async_op=async_op
-            ),
+            lambda: dist.reduce(tensor, op=torch_op, group=self.group, group_dst=dst, async_op=async_op),
             async_op,
+            then,
         )
 
     def all_gather(self, output: Tensor, piece: Tensor, async_op: bool = False) -> Handle | None:
@@ -186,11 +197,13 @@ class Comms:
         self, output: Tensor, total: Tensor, op: str = "sum", async_op: bool = False
     ) -> Handle | None:
         """Combine all `total`s and leave this rank its piece of the result in `output`. S: `total`."""
+        torch_op, then = self._reducing(op, output)
         return self._call(
             "reduce_scatter",
             total.nbytes,
-            lambda: _reduce_scatter(output, total, op=REDUCE_OPS[op], group=self.group, async_op=async_op),
+            lambda: _reduce_scatter(output, total, op=torch_op, group=self.group, async_op=async_op),
             async_op,
+            then,
         )
 
     def all_to_all(self, output: Tensor, total: Tensor, async_op: bool = False) -> Handle | None:
@@ -289,14 +302,29 @@ class Comms:
             peer=self.ranks[peer],
         )
 
-    def _call(self, name: str, size: int, call: Callable[[], Any], async_op: bool) -> Handle | None:
+    def _reducing(self, op: str, result: Tensor) -> tuple[dist.ReduceOp.RedOpType, Callable[[], Any] | None]:
+        """Return torch's op, and what is left to do to the result when it is there."""
+        if op == "avg" and self._sum_for_avg:
+            return dist.ReduceOp.SUM, lambda: result.div_(self.world_size)
+        return REDUCE_OPS[op], None
+
+    def _call(
+        self,
+        name: str,
+        size: int,
+        call: Callable[[], Any],
+        async_op: bool,
+        then: Callable[[], Any] | None = None,
+    ) -> Handle | None:
         seq = self.ledger.sequence[self.name]
         self.ledger.sequence[self.name] += 1
         start = self._count(name, size)
         if async_op:
-            return Handle(self, call(), name, size, start, seq, {})
+            return Handle(self, call(), name, size, start, seq, {}, then)
         with self.pending(name, seq):
             call()
+        if then is not None:
+            then()
         self.recorder.span("comm", name, start, self.recorder.mark(), bytes=size, group=self.name, seq=seq)
         return None
 

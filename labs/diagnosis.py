@@ -14,6 +14,10 @@ _LOST_PEER = re.compile(
     re.IGNORECASE,
 )
 _TIMED_OUT = re.compile(r"timed? ?out|timeout|watchdog caught", re.IGNORECASE)
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)"
+    r"(?:, TensorShape=\[([^\]]*)\], TensorDtypes=(\w+))?"
+)
 _MISMATCH = re.compile(r"detected mismatch between collectives|shape mismatch", re.IGNORECASE)
 
 
@@ -42,7 +46,7 @@ def diagnose(error: BaseException, pending: tuple[str, str, int] | None) -> Diag
     if type(error).__name__ == "MisalignedError" or _MISMATCH.search(str(error)):
         return Diagnosis(
             "mismatch",
-            message,
+            disagreement(str(error)) or message,
             text,
             "every rank of a group must issue the same collectives, in the same order, with the same shapes",
         )
@@ -55,6 +59,34 @@ def diagnose(error: BaseException, pending: tuple[str, str, int] | None) -> Diag
         advice = "a rank of the group never arrived there: see which one, and what it was doing"
         return Diagnosis("timeout", f"waited in vain{where}: {message}", text, advice, True)
     return Diagnosis("exception", f"{type(error).__name__}: {message}", text, _advice(error))
+
+
+def disagreement(text: str) -> str:
+    """Say in one sentence what torch's two fingerprints (`TORCH_DISTRIBUTED_DEBUG=DETAIL`) disagree in."""
+    seen = _FINGERPRINT.findall(text)
+    if len(seen) < 2:
+        return ""
+    (rank, number, op, shape, dtype), (peer, its_number, its_op, its_shape, its_dtype) = sorted(seen[:2])
+    op, its_op = _op_name(op), _op_name(its_op)
+    if op != its_op:
+        return f"rank {rank} calls {op} while rank {peer} calls {its_op}"
+    if shape != its_shape:
+        return (
+            f"in {op} rank {rank} brings a tensor of shape [{shape}] "
+            f"and rank {peer} one of shape [{its_shape}]"
+        )
+    if dtype != its_dtype:
+        return f"in {op} rank {rank} brings {dtype} and rank {peer} {its_dtype}"
+    return (
+        f"in {op} rank {rank} is at its operation {number} of the group and rank {peer} "
+        f"at {its_number}: one of them skipped an operation or issued one too many"
+    )
+
+
+def _op_name(torchs: str) -> str:
+    """Turn `ALLREDUCE` and `_ALLGATHER_BASE` into the names that labs use."""
+    plain = torchs.strip("_").removesuffix("_BASE").lower()
+    return {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}.get(plain, plain)
 
 
 def _advice(error: BaseException) -> str:

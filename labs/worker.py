@@ -121,7 +121,7 @@ def _leave(ctx: Context | None, emit: emitter.Emitter, rank: int, error: BaseExc
     pending = ctx.comms.ledger.pending if ctx is not None else None
     found = diagnose(error, pending)
     if ctx is not None and (found.victim or found.kind == "mismatch"):
-        alignment.report(ctx)
+        alignment.report(ctx, found.message)
     name, group, seq = pending or ("", "", -1)
     emit.emit(
         events.Failure(

@@ -1,0 +1,1 @@
+"""The collectives lab: every collective operation, buffer by buffer, beside its definition."""
