@@ -57,11 +57,18 @@ def summarise(seconds: Sequence[float]) -> Summary:
     return Summary(ordered[0], middle, ordered[math.ceil(0.99 * count) - 1], count)
 
 
+def scatter(summaries: Sequence[Summary]) -> float:
+    """Return how far medians lie above the best times: the root mean square of (median - min) / min."""
+    squares = [((s.median - s.minimum) / s.minimum) ** 2 for s in summaries if s.minimum > 0]
+    return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
+
+
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     """Fit t = alpha + S/beta by least squares on relative errors, alpha not below 0.
 
     Relative, since times span four orders of magnitude: absolute squares would let the largest size decide
-    alone and leave alpha to chance. None with fewer than 3 sizes, or where time does not grow with size.
+    alone and leave alpha to chance. Where time does not grow with size, only the latency shows: beta is
+    infinite. None with fewer than 3 sizes.
     """
     if len(set(sizes)) < 3:
         return None
@@ -75,14 +82,14 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
     if alpha < 0:
         alpha, slope = 0.0, b1 / bb
     if slope <= 0:
-        return None
+        alpha, slope = a1 / aa, 0.0
     residuals = [1 - alpha * a - slope * b for a, b in rows]
     squares = sum(residual * residual for residual in residuals)
     variance = squares / max(len(rows) - 2, 1)
     return Fit(
         alpha=alpha,
-        beta=1 / slope,
+        beta=1 / slope if slope > 0 else math.inf,
         error=math.sqrt(squares / len(rows)),
         alpha_error=math.sqrt(variance * bb / determinant) / alpha if alpha > 0 else math.inf,
-        beta_error=math.sqrt(variance * aa / determinant) / slope,
+        beta_error=math.sqrt(variance * aa / determinant) / slope if slope > 0 else math.inf,
     )

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from labs.bandwidth import theory
-from labs.bandwidth.fit import summarise
+from labs.bandwidth.fit import scatter, summarise
 from labs.bandwidth.links import peak_of, read_topology
 from labs.bandwidth.ops import Case, Job, Placement
 from labs.bandwidth.report import Report
@@ -21,13 +21,13 @@ from labs.bandwidth.sizes import ELEMENT_BYTES, format_size, whole_elements
 from labs.bandwidth.spec import Params, ops_of, sizes_of
 from labs.bandwidth.table import Measured, Row
 from labs.bandwidth.theory import CUT_IN_PIECES, GB, OUT_OF_PLACE_ONLY, REDUCING, ROOTED, Op
-from labs.bandwidth.timing import barrier, block_seconds, copy_rate, measure
+from labs.bandwidth.timing import barrier, copy_rate, covered, measure
 from labs.context import Context, hello
 
 FIT_TOLERANCE = 0.5
-SHORTEST = 0.25
-"""A median below this share of the block's time was not waited for; above, it may be the machine's load."""
-BLOCK_ITERS = 10
+COVERED = {"cpu": 0.99, "cuda": 0.25}
+"""Least share of a call's own time that an honest clock reports; on a GPU launching is not part of it."""
+PROBES = 5
 
 
 class Sweep:
@@ -62,10 +62,10 @@ class Sweep:
             wrong += sum(m.wrong or 0 for m in (row.out_of_place, row.in_place) if m)
             if self.report:
                 self.report.add(op, row)
-        block = self._block(op, elements)
+        share = self._covered(op, elements)
         if self.report:
             self.report.finish(op)
-            self._checks(op, mismatch, wrong, block)
+            self._checks(op, mismatch, wrong, share)
 
     def _row(self, op: Op, elements: int, size: int) -> tuple[Row, int]:
         """Return the row of one size, and S as the buffers of all ranks hold it."""
@@ -107,12 +107,12 @@ class Sweep:
         dist.all_reduce(wrong)
         return int(wrong.item())
 
-    def _block(self, op: Op, elements: int) -> float:
+    def _covered(self, op: Op, elements: int) -> float:
         case = Case(op, "out_of_place", elements, self.job)
-        with self._together(f"{op} block", case.moved_bytes):
-            return block_seconds(case.call, self.ctx.device, BLOCK_ITERS)
+        with self._together(f"{op} probes", case.moved_bytes):
+            return covered(case.call, self.ctx.device, PROBES)
 
-    def _checks(self, op: Op, mismatch: int, wrong: int, block: float) -> None:
+    def _checks(self, op: Op, mismatch: int, wrong: int, share: float) -> None:
         assert self.report is not None
         check, rows, n = self.ctx.check, self.report.rows[op], self.ctx.world_size
         last = rows[-1]
@@ -146,27 +146,28 @@ class Sweep:
         )
         check(
             f"{op}: the clock waits for the data",
-            seconds >= SHORTEST * block,
-            measured=seconds * 1e6,
-            expected=block * 1e6,
-            tolerance=(1 - SHORTEST) * block * 1e6,
-            unit="us",
-            shows="the median of single iterations is not far below a block timed from barrier to barrier",
+            share >= COVERED[self.ctx.device.type],
+            measured=share,
+            expected=1.0,
+            tolerance=1 - COVERED[self.ctx.device.type],
+            shows="the clock reports no less than the call takes when it is made to finish",
         )
         self._check_fit(op)
 
     def _check_fit(self, op: Op) -> None:
         assert self.report is not None
-        if len(self.report.rows[op]) < 3:
-            return
+        rows = self.report.rows[op]
         fitted = self.report.fit_of(op)
+        if fitted is None:
+            return
+        tolerance = max(FIT_TOLERANCE, scatter([row.out_of_place.times for row in rows]))
         self.ctx.check(
             f"{op}: t = alpha + S/beta fits",
-            fitted is not None and fitted.error <= FIT_TOLERANCE,
-            measured=fitted.error if fitted else None,
+            fitted.error <= tolerance,
+            measured=fitted.error,
             expected=0.0,
-            tolerance=FIT_TOLERANCE,
-            shows="a latency and a rate explain the medians of all sizes (rms of the relative errors)",
+            tolerance=tolerance,
+            shows="a latency and a rate explain the best times of all sizes, within the times' own scatter",
         )
 
 

@@ -18,6 +18,7 @@ from labs.bandwidth.theory import CUT_IN_PIECES, REDUCING, Op
 
 Placement = Literal["out_of_place", "in_place"]
 
+PLACEMENTS: tuple[Placement, ...] = ("out_of_place", "in_place")
 UNTOUCHED = -1
 """What receive buffers hold before: no pattern contains it, so an element never written counts as wrong."""
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

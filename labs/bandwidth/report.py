@@ -49,7 +49,7 @@ class Report:
         if row.in_place is not None:
             self._placement(op, "in_place", index, row.size, row.in_place)
         fitted = self.fit_of(op)
-        if fitted is not None:
+        if fitted is not None and math.isfinite(fitted.beta):
             self.fits[op] = fitted
             self._fit(op, index, fitted)
         self._metrics(op, row)
@@ -61,9 +61,9 @@ class Report:
             self.say(line)
 
     def fit_of(self, op: Op) -> Fit | None:
-        """Return the fit of the out-of-place medians so far."""
+        """Return the fit of the out-of-place times so far: of each size the best, the least disturbed."""
         rows = self.rows[op]
-        return fit([row.size for row in rows], [row.out_of_place.times.median for row in rows])
+        return fit([row.size for row in rows], [row.out_of_place.times.minimum for row in rows])
 
     def topology(self, topology: Topology) -> None:
         """Tell the links between the GPUs of this node, or why there is none."""

@@ -71,7 +71,7 @@ def footer(rows: Sequence[Row], fitted: Fit | None) -> list[str]:
         f"# Avg bus bandwidth    : {average_busbw(rows) / GB:.6g}",
     ]
     if fitted is None:
-        return [*lines, "# Fit                  : too few sizes, or time does not grow with size"]
+        return [*lines, "# Fit                  : too few sizes, or time did not grow with size"]
     return [*lines, f"# Fit t = alpha + S/beta: {describe(fitted)}"]
 
 

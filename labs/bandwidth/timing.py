@@ -64,23 +64,33 @@ def slowest(seconds: list[float], device: torch.device) -> list[float]:
     return [float(t) for t in times.tolist()]
 
 
-def block_seconds(call: Call, device: torch.device, iters: int, blocks: int = 5) -> float:
-    """Return the time of one iteration as a share of a whole block, from barrier to barrier; the best block.
+def covered(call: Call, device: torch.device, iters: int) -> float:
+    """Return which share of a call's own time the clock reports, on the rank where that is least.
 
-    A second clock beside `measure`: it contains every wait that a timed iteration may have missed, because
-    the barrier at its end is reached only when all ranks hold their results.
+    The call is made to finish and takes its own time, inside the clock's. On a CPU the clock must then report
+    at least as much, whatever else the machine does. On a GPU finishing inside would also finish a careless
+    clock's work, so there the same call is timed by the clock as it is, and once more by itself.
+    0 where the clock did not make the call at all.
     """
-    for _ in range(2):
-        call()
-    best = float("inf")
-    for _ in range(blocks):
-        barrier(device)
+    spent: list[float] = []
+
+    def finished() -> None:
         start = time.perf_counter_ns()
-        for _ in range(iters):
-            call()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        spent.append((time.perf_counter_ns() - start) / 1e9)
+
+    if device.type == "cuda":
+        reported = _on_gpu(call, device, iters)
         barrier(device)
-        best = min(best, (time.perf_counter_ns() - start) / 1e9 / iters)
-    return slowest([best], device)[0]
+        for _ in range(iters):
+            finished()
+    else:
+        reported = _on_cpu(finished, device, iters)
+    share = torch.tensor(sum(reported) / sum(spent) if spent else 0.0, dtype=torch.float64, device=device)
+    dist.all_reduce(share, op=dist.ReduceOp.MIN)
+    return float(share.item())
 
 
 def copy_rate(device: torch.device, size: int = 128 << 20, repeats: int = 5) -> float:

@@ -38,7 +38,7 @@ def test_footer_averages_sizes_and_placements() -> None:
     assert table.footer(rows, None) == [
         "# Out of bounds values : 0 OK",
         "# Avg bus bandwidth    : 0.061",
-        "# Fit                  : too few sizes, or time does not grow with size",
+        "# Fit                  : too few sizes, or time did not grow with size",
     ]
 
 

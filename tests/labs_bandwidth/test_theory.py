@@ -7,7 +7,7 @@ import math
 import pytest
 
 from labs.bandwidth import theory
-from labs.bandwidth.fit import fit, summarise
+from labs.bandwidth.fit import fit, scatter, summarise
 from labs.bandwidth.theory import GB, GIB, OPS, Op
 
 
@@ -128,8 +128,17 @@ class TestFit:
     def test_needs_three_sizes(self) -> None:
         assert fit([8, 16], [1.0, 2.0]) is None
 
-    def test_times_that_fall_with_size_have_no_rate(self) -> None:
-        assert fit([1000, 2000, 4000], [3.0, 2.0, 1.0]) is None
+    def test_times_that_fall_with_size_show_only_a_latency(self) -> None:
+        fitted = fit([1000, 2000, 4000], [3.0, 2.0, 1.0])
+        assert fitted is not None
+        assert math.isinf(fitted.beta)
+        assert fitted.seconds(10**9) == fitted.alpha
+        assert 1.0 < fitted.alpha < 3.0
+        assert fitted.error > 0.3
+
+    def test_scatter_is_how_far_medians_lie_above_the_best(self) -> None:
+        assert scatter([summarise([1.0, 1.5, 2.0]), summarise([2.0, 3.0, 4.0])]) == pytest.approx(0.5)
+        assert scatter([]) == 0.0
 
 
 class TestSummary:
