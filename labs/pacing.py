@@ -6,6 +6,8 @@ A sleep around the real computation lets the clock run without a core.
 
 from __future__ import annotations
 
+import os
+
 AUTO = -1.0
 DEFAULT_MS = 20.0
 
@@ -18,3 +20,8 @@ def resolve(pace_ms: float, world_size: int, cores: int, device: str) -> float:
     if pace_ms != AUTO:
         return pace_ms
     return DEFAULT_MS if device == "cpu" and world_size > cores else 0.0
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,7 +6,6 @@ Reads: `spec.py` for the parameters, `theory.py` for what must come out. The eng
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def run(ctx: Context, params: PipelineParams) -> None:
     stages = {stage: whole[stage].to(ctx.device) for stage in schedule.stages_of(ctx.rank)}
     before = [parameter.detach().clone() for module in stages.values() for parameter in module.parameters()]
     _tell_shards(ctx, schedule, layers)
-    pace = pacing.resolve(params.pace_ms, ctx.world_size, os.cpu_count() or 1, ctx.device.type)
+    pace = pacing.resolve(params.pace_ms, ctx.world_size, pacing.cores(), ctx.device.type)
     costs = paced_costs(pace, params.backward_ratio, params.checkpoint == "full")
     ctx.metric("paced", pace, "ms")
     if costs is not None:
@@ -85,9 +84,12 @@ def run(ctx: Context, params: PipelineParams) -> None:
 
 
 def _wire(ctx: Context) -> Wire:
-    """The communicator of all ranks; under NCCL one for each direction, see `TwoWay`."""
+    """A group of its own for messages: sends count in a group's sequence of calls, and ranks send unequally.
+
+    Under NCCL there is one for each direction, see `TwoWay`.
+    """
     if ctx.backend != "nccl":
-        return ctx.comms
+        return ctx.comms.over(dist.new_group(), "pipeline")
     groups = {name: ctx.comms.over(dist.new_group(), name) for name in ("up", "down")}
     return TwoWay(ctx.rank, groups["up"], groups["down"])
 
@@ -125,7 +127,9 @@ def _engine(
     shapes = {
         stage: (params.micro_batch_size, width_of(around, stage)) for stage in range(schedule.num_stages + 1)
     }
-    return TorchPipeline(schedule, stages, shapes, mse_loss, ctx.device, pace=costs, watch=watch)
+    return TorchPipeline(
+        schedule, stages, shapes, mse_loss, ctx.device, dist.new_group(), pace=costs, watch=watch
+    )
 
 
 def _ends(schedule: Schedule, around: tuple[int, ...]) -> tuple[int, int]:

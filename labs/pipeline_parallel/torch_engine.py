@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import pipelining
 
@@ -67,6 +68,7 @@ class TorchPipeline:
         shapes: Mapping[int, tuple[int, ...]],
         loss: Loss,
         device: torch.device,
+        group: dist.ProcessGroup | None = None,
         *,
         pace: Costs | None = None,
         watch: Callable[[Done], None] | None = None,
@@ -75,7 +77,7 @@ class TorchPipeline:
         self.schedule = schedule
         self.meter = Meter(stages.values())
         self.trace: list[Done] = []
-        self._pace, self._watch = pace, watch
+        self._pace, self._watch, self._group = pace, watch, group
         watched = [self._stage(stage, module, shapes, device) for stage, module in stages.items()]
         kind = CLASSES[schedule.name]
         assert kind is not None
@@ -90,6 +92,7 @@ class TorchPipeline:
             stage,
             self.schedule.num_stages,
             device,
+            group=self._group,
             # Whether a gradient will come back is read from these examples.
             input_args=torch.empty(shapes[stage], device=device, requires_grad=stage > 0),
             output_args=torch.empty(shapes[stage + 1], device=device, requires_grad=True),

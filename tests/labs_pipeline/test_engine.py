@@ -5,19 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from labs.context import Context
 from labs.parallel.pipeline import Pipeline
+from labs.parallel.pipeline_mail import TwoWay, Wire
 from labs.parallel.pipeline_shapes import agree
 from labs.parallel.schedule_actions import Schedule, format_row, parse_rows
 from labs.parallel.schedule_simulator import simulate
 from labs.parallel.schedules import NAMES, build
-from tests.labs_pipeline.processes import GlooWire, on_ranks
+from tests.ranks import on_ranks, values
 
 MICRO_BATCH = 3
 
@@ -34,6 +37,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         changed: Tensor = self.change(x + self.outer(torch.tanh(self.inner(x))))
         return changed
+
+
+def values_of(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What each rank of the pipeline returned."""
+    return values(on_ranks(world_size, function, *arguments, lab="pp"))
 
 
 def model(num_stages: int, widths: tuple[int, ...]) -> nn.ModuleList:
@@ -70,18 +78,21 @@ def _grad(parameter: nn.Parameter) -> Tensor:
 
 
 def part(
-    rank: int, schedules: list[Schedule], widths: tuple[int, ...], checkpoint: bool
+    ctx: Context, schedules: list[Schedule], widths: tuple[int, ...], checkpoint: bool
 ) -> list[dict[str, Any]]:
     """Run schedules one after another on this rank."""
-    return [_one(rank, schedule, widths, checkpoint) for schedule in schedules]
+    wire = ctx.comms.over(dist.new_group(), "pipeline")
+    return [_one(ctx.rank, wire, schedule, widths, checkpoint) for schedule in schedules]
 
 
-def _one(rank: int, schedule: Schedule, widths: tuple[int, ...], checkpoint: bool) -> dict[str, Any]:
+def _one(
+    rank: int, wire: Wire, schedule: Schedule, widths: tuple[int, ...], checkpoint: bool
+) -> dict[str, Any]:
     whole = model(schedule.num_stages, widths)
     torch.manual_seed(1000 + rank)
     stages = {stage: whole[stage] for stage in schedule.stages_of(rank)}
     inputs, targets = data(schedule, widths[0], widths[schedule.num_stages % len(widths)])
-    pipeline = Pipeline(schedule, rank, stages, GlooWire(), functional.mse_loss, checkpoint=checkpoint)
+    pipeline = Pipeline(schedule, rank, stages, wire, functional.mse_loss, checkpoint=checkpoint)
     for _ in range(2):
         for stage in stages.values():
             stage.zero_grad()
@@ -117,7 +128,7 @@ def verify(schedule: Schedule, results: list[dict[str, Any]], widths: tuple[int,
 @pytest.mark.parametrize("widths", [(16,), (16, 12, 8)])
 def test_every_schedule_equals_one_process(widths: tuple[int, ...], checkpoint: bool) -> None:
     schedules = [build(name, 4, 8) for name in NAMES]
-    results = on_ranks(4, part, schedules, widths, checkpoint)
+    results = values_of(4, part, schedules, widths, checkpoint)
     for index, schedule in enumerate(schedules):
         verify(schedule, [rank[index] for rank in results], widths)
         peaks = tuple(rank[index]["peak"] for rank in results)
@@ -127,21 +138,21 @@ def test_every_schedule_equals_one_process(widths: tuple[int, ...], checkpoint: 
 def test_two_ranks_talk_both_ways_over_the_wrap_and_the_turn() -> None:
     """On two ranks the neighbours before and behind are the same rank; with four chunks they meet often."""
     schedules = [build(name, 2, 4) for name in NAMES] + [build("interleaved", 2, 6, 4), build("zbv", 2, 2)]
-    results = on_ranks(2, part, schedules, (16,), False)
+    results = values_of(2, part, schedules, (16,), False)
     for index, schedule in enumerate(schedules):
         verify(schedule, [rank[index] for rank in results], (16,))
 
 
 def test_one_rank_is_a_pipeline_too() -> None:
     schedules = [build(name, 1, 4) for name in NAMES]
-    for index, result in enumerate(on_ranks(1, part, schedules, (16,), False)[0]):
+    for index, result in enumerate(values_of(1, part, schedules, (16,), False)[0]):
         verify(schedules[index], [result], (16,))
 
 
 def test_checkpointing_keeps_less() -> None:
     schedules = [build("gpipe", 2, 8)]
-    plain = on_ranks(2, part, schedules, (16,), False)
-    thrifty = on_ranks(2, part, schedules, (16,), True)
+    plain = values_of(2, part, schedules, (16,), False)
+    thrifty = values_of(2, part, schedules, (16,), True)
     for before, after in zip(plain, thrifty, strict=True):
         assert after[0]["peak_bytes"] < before[0]["peak_bytes"] / 2
 
@@ -150,8 +161,18 @@ def test_a_hand_written_schedule_runs() -> None:
     """Any sound action list will do: this one mixes full and split backwards and delays a W to the end."""
     rows = parse_rows("0F0 0F1 0I0 0B1 0F2 0B2 0W0\n1F0 1I0 1F1 1B1 1W0 1F2 1I2 1W2")
     schedule = Schedule("mine", 2, 3, 1, "loop", rows)
-    results = on_ranks(2, part, [schedule], (16,), False)
+    results = values_of(2, part, [schedule], (16,), False)
     verify(schedule, [rank[0] for rank in results], (16,))
+
+
+class NoWire:
+    """For a pipeline of one rank: nothing is ever sent."""
+
+    def isend(self, tensor: Tensor, dst: int, **fields: Any) -> NoReturn:
+        raise AssertionError(f"sent to rank {dst}")
+
+    def irecv(self, tensor: Tensor, src: int, **fields: Any) -> NoReturn:
+        raise AssertionError(f"received from rank {src}")
 
 
 def misfit(rank: int, case: str) -> str:
@@ -160,14 +181,14 @@ def misfit(rank: int, case: str) -> str:
     stages: dict[int, nn.Module] = {0: nn.Linear(4, 4)}
     inputs, targets = [torch.randn(3, 4)] * 2, [torch.randn(3, 4)] * 2
     cases: dict[str, Callable[[], object]] = {
-        "stages": lambda: Pipeline(schedule, rank, {1: nn.Linear(4, 4)}, GlooWire(), functional.mse_loss),
+        "stages": lambda: Pipeline(schedule, rank, {1: nn.Linear(4, 4)}, NoWire(), functional.mse_loss),
         "none": lambda: pipeline(stages).step(None, targets),
         "count": lambda: pipeline(stages).step(inputs[:1], targets),
         "shapes": lambda: pipeline(stages).step([torch.randn(2, 4), torch.randn(3, 4)], targets),
     }
 
     def pipeline(modules: dict[int, nn.Module]) -> Pipeline:
-        return Pipeline(schedule, rank, modules, GlooWire(), functional.mse_loss)
+        return Pipeline(schedule, rank, modules, NoWire(), functional.mse_loss)
 
     try:
         cases[case]()
@@ -189,18 +210,33 @@ def test_what_does_not_fit_is_said(case: str, words: str) -> None:
     assert misfit(0, case) == words
 
 
-def wrong_width(rank: int) -> str:
+def wrong_width(ctx: Context) -> str:
     """Stages that do not fit: every rank calls the same, the one with the misfit stage says so."""
     schedule = build("gpipe", 2, 2)
-    stages = {rank: nn.Linear(4, 6) if rank == 0 else nn.Linear(5, 4)}
+    stages = {ctx.rank: nn.Linear(4, 6) if ctx.rank == 0 else nn.Linear(5, 4)}
+    wire = ctx.comms.over(dist.new_group(), "pipeline")
     try:
-        agree(schedule, rank, stages, GlooWire(), torch.randn(3, 4) if rank == 0 else None)
+        agree(schedule, ctx.rank, stages, wire, torch.randn(3, 4) if ctx.rank == 0 else None)
     except ValueError as error:
         return str(error)
     return "accepted"
 
 
 def test_stages_that_do_not_fit_are_named_before_the_first_step() -> None:
-    first, second = on_ranks(2, wrong_width)
+    first, second = values_of(2, wrong_width)
     assert first == "accepted"
     assert second.startswith("stage 1 does not take the (3, 6) that stage 0 gives: ")
+
+
+def two_way(ctx: Context, schedules: list[Schedule]) -> list[dict[str, Any]]:
+    """As `part`, with a group for each direction."""
+    up, down = (ctx.comms.over(dist.new_group(), name) for name in ("up", "down"))
+    wire = TwoWay(ctx.rank, up, down)
+    return [_one(ctx.rank, wire, schedule, (16,), False) for schedule in schedules]
+
+
+def test_each_direction_may_have_its_own_group() -> None:
+    schedules = [build("interleaved", 2, 4), build("zbv", 2, 4)]
+    results = values_of(2, two_way, schedules)
+    for index, schedule in enumerate(schedules):
+        verify(schedule, [rank[index] for rank in results], (16,))

@@ -2,63 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from labs.comms import Comms
+from labs.comms import Traffic
 from labs.context import Context
 from labs.parallel import pipeline
 from labs.parallel.backward_split import WeightGradients
+from labs.parallel.pipeline_mail import Mail
+from labs.parallel.schedule_actions import Schedule
 from labs.parallel.schedules import NAMES, build
 from labs.params import ParameterError, parse
 from labs.pipeline_parallel import lab
 from labs.pipeline_parallel.spec import SPEC, PipelineParams
-from labs.recorder import Recorder
-from launcher import emitter
 from launcher.events import Check
-from tests.labs_pipeline.processes import on_ranks
+from tests.ranks import on_ranks, run_lab, values
 
 
-def context(rank: int) -> Context:
-    """A context as the worker makes it, with no telemetry."""
-    emit, device = emitter.connect(rank, {}), torch.device("cpu")
-    recorder = Recorder(emit, device)
-    return Context(
-        rank=rank,
-        world_size=dist.get_world_size(),
-        local_rank=rank,
-        node="test",
-        device=device,
-        backend="gloo",
-        seed=3,
-        pace_ms=0.0,
-        emit=emit,
-        recorder=recorder,
-        comms=Comms(recorder),
-    )
-
-
-def checks_of(rank: int, runs: list[PipelineParams]) -> list[list[Check]]:
+def prove(ctx: Context, runs: list[PipelineParams]) -> list[list[Check]]:
     """Run the lab once for each params on this rank; the checks that this rank emitted."""
-    found = []
+    counts = [0]
     for params in runs:
-        ctx = context(rank)
         lab.run(ctx, params)
-        found.append(ctx.checks)
-    return found
+        counts.append(len(ctx.checks))
+    return [ctx.checks[start:stop] for start, stop in pairwise(counts)]
 
 
-def red(rank: int, mutation: str, params: PipelineParams) -> list[str]:
-    """Run the lab on a broken engine; the names of the checks that fail."""
-    MUTATIONS[mutation](rank)
-    ctx = context(rank)
-    lab.run(ctx, params)
-    return [check.name for check in ctx.checks if not check.passed]
+def checks_of(world_size: int, runs: list[PipelineParams]) -> list[list[Check]]:
+    """Rank 0's checks of each run; the other ranks leave the judging to it."""
+    first, *others = values(on_ranks(world_size, prove, runs, lab="pp"))
+    assert not any(any(checks) for checks in others)
+    return first
+
+
+def red(mutation: Callable[[], None], **given: Any) -> set[str]:
+    """The checks that fail when every rank runs the mutation first."""
+    return run_lab("pp", 3, {"pace_ms": 0.0, "steps": 2, **given}, broken=mutation).red
 
 
 def params(**values: Any) -> PipelineParams:
@@ -71,34 +56,32 @@ def names(checks: list[Check]) -> list[str]:
 
 def test_every_schedule_proves_itself() -> None:
     runs = [params(schedule=name, stage_dims="16,12") for name in NAMES]
-    first, *others = on_ranks(4, checks_of, runs)
-    assert not any(any(checks) for checks in others)
-    for run, checks in zip(runs, first, strict=True):
+    for run, checks in zip(runs, checks_of(4, runs), strict=True):
         assert [check for check in checks if not check.passed] == [], run.schedule
         assert len(checks) == 7
 
 
 def test_torchs_engine_proves_itself() -> None:
     runs = [params(schedule=name, engine="torch") for name in NAMES if name not in ("naive", "zb_h1")]
-    for run, checks in zip(runs, on_ranks(2, checks_of, runs)[0], strict=True):
+    for run, checks in zip(runs, checks_of(2, runs), strict=True):
         assert [check for check in checks if not check.passed] == [], run.schedule
 
 
 def test_checkpointing_proves_itself() -> None:
     runs = [params(schedule=name, checkpoint="full") for name in ("1f1b", "zbv")]
-    for checks in on_ranks(2, checks_of, runs)[0]:
+    for checks in checks_of(2, runs):
         assert [check for check in checks if not check.passed] == []
         assert names(checks)[-2:] == ["checkpointing keeps less", "checkpointing costs a third more compute"]
 
 
 def test_the_paced_bubble_is_the_simulated_one() -> None:
     runs = [params(schedule=name, pace_ms=20.0, steps=3) for name in ("1f1b", "zb_h1")]
-    for checks in on_ranks(4, checks_of, runs)[0]:
+    for checks in checks_of(4, runs):
         assert [check for check in checks if not check.passed] == []
         assert "measured bubble is the simulated one" in names(checks)
 
 
-def _swap_micro_batches(rank: int) -> None:
+def swap_micro_batches() -> None:
     """The first stage takes the micro-batches in another order than the last one takes the targets."""
     given = pipeline.Pipeline._given
 
@@ -109,84 +92,74 @@ def _swap_micro_batches(rank: int) -> None:
     setattr(pipeline.Pipeline, "_given", swapped)  # noqa: B010
 
 
-def _skip_w(rank: int) -> None:
+def skip_a_weight_gradient() -> None:
     """One rank does no weight gradients for its first micro-batch."""
     accumulate, calls = WeightGradients.accumulate, [0]
 
     def skipping(self: WeightGradients) -> None:
         calls[0] += 1
-        if rank != 1 or calls[0] > 1:
+        if os.environ["RANK"] != "1" or calls[0] > 1:
             accumulate(self)
 
     setattr(WeightGradients, "accumulate", skipping)  # noqa: B010
 
 
-def _sum_gradients(rank: int) -> None:
-    """The loss is the micro-batches' sum instead of their mean."""
+def sum_the_losses() -> None:
+    """The gradients are those of the micro-batches' sum instead of their mean."""
     setattr(torch, "full_like", lambda tensor, _: torch.ones_like(tensor))  # noqa: B010
 
 
-def _another_order(rank: int) -> None:
+def run_another_order() -> None:
     """The engine runs GPipe where 1F1B was planned."""
     start = pipeline.Pipeline.__init__
 
-    def other(self: pipeline.Pipeline, schedule: Any, *rest: Any, **named: Any) -> None:
+    def other(self: pipeline.Pipeline, schedule: Schedule, *rest: Any, **named: Any) -> None:
         start(self, build("gpipe", schedule.num_ranks, schedule.num_micro_batches), *rest, **named)
 
     setattr(pipeline.Pipeline, "__init__", other)  # noqa: B010
 
 
-def _hoard(rank: int) -> None:
-    """Activations are kept to the end of the step."""
-    graph, kept = pipeline.Pipeline._graph, []
+def dawdle() -> None:
+    """One rank waits before each action for half as long as a forward takes."""
+    take = Mail.take
 
-    def hoarding(self: pipeline.Pipeline, *rest: Any) -> Any:
-        found = graph(self, *rest)
-        kept.append(torch.autograd.graph.get_gradient_edge(found[0].output.exp()))
-        return found
+    def late(self: Mail, action: Any) -> Any:
+        if os.environ["RANK"] == "1":
+            time.sleep(0.01)
+        return take(self, action)
 
-    setattr(pipeline.Pipeline, "_graph", hoarding)  # noqa: B010
-
-
-def _dawdle(rank: int) -> None:
-    """One rank takes half as long again for everything."""
-    if rank == 2:
-        stretch = pipeline.Pipeline._stretch
-
-        def slow(self: pipeline.Pipeline, action: Any, start: int) -> None:
-            stretch(self, action, start)
-            stretch(self, action, start + (time.monotonic_ns() - start) // 2)
-
-        setattr(pipeline.Pipeline, "_stretch", slow)  # noqa: B010
+    setattr(Mail, "take", late)  # noqa: B010
 
 
-MUTATIONS: dict[str, Callable[[int], None]] = {
-    "swap": _swap_micro_batches,
-    "skip W": _skip_w,
-    "sum": _sum_gradients,
-    "order": _another_order,
-    "hoard": _hoard,
-    "dawdle": _dawdle,
-}
+def count_twice() -> None:
+    """The bytes on the wire are not those of the messages."""
+    total = Traffic.total
+
+    def doubled(self: Traffic, op: str, group: str | None = None) -> int:
+        return 2 * total(self, op, group)
+
+    setattr(Traffic, "total", doubled)  # noqa: B010
 
 
 @pytest.mark.parametrize(
     ("mutation", "schedule", "expected"),
     [
-        ("swap", "1f1b", "losses equal one process"),
-        ("skip W", "zb_h1", "gradients equal one process"),
-        ("sum", "1f1b", "gradients equal one process"),
-        ("order", "1f1b", "measured order is the planned order"),
-        ("order", "1f1b", "peak activations equal theory"),
+        (swap_micro_batches, "1f1b", "losses equal one process"),
+        (skip_a_weight_gradient, "zb_h1", "gradients equal one process"),
+        (sum_the_losses, "1f1b", "gradients equal one process"),
+        (run_another_order, "1f1b", "measured order is the planned order"),
+        (run_another_order, "1f1b", "peak activations equal theory"),
+        (count_twice, "1f1b", "bytes sent equal theory"),
     ],
 )
-def test_a_broken_engine_turns_a_check_red(mutation: str, schedule: str, expected: str) -> None:
-    assert expected in on_ranks(3, red, mutation, params(schedule=schedule))[0]
+def test_a_broken_engine_turns_a_check_red(
+    mutation: Callable[[], None], schedule: str, expected: str
+) -> None:
+    assert expected in red(mutation, schedule=schedule)
 
 
-def test_a_slow_rank_turns_the_bubble_red() -> None:
-    failed = on_ranks(4, red, "dawdle", params(pace_ms=10.0, steps=2))[0]
-    assert failed == ["measured bubble is the simulated one"]
+def test_a_late_rank_turns_the_bubble_red() -> None:
+    assert red(dawdle, pace_ms=20.0) == {"measured bubble is the simulated one"}
 
 
 @pytest.mark.parametrize(
