@@ -38,6 +38,17 @@ LANES: dict[Lane, str] = {
     "idle": "#6b7280",
 }
 
+BACKWARD = "#3a5f8c"
+"""Backward spans, a darker shade of the lane `compute`."""
+
+ACTIONS = {
+    "F": ("#6f9be8", "#5b86d1"),
+    "B": ("#e8a05a", "#d18a45"),
+    "I": ("#57bdb6", "#45a8a1"),
+    "W": ("#7fbf72", "#6aa95e"),
+}
+"""Actions of a pipeline schedule, each in two shades: neighbouring micro-batches differ."""
+
 GOOD = "#5fb878"
 BAD = "#e0575b"
 WARN = "#e8a33d"

@@ -36,6 +36,7 @@ def prove(ctx: Context, runs: list[PipelineParams]) -> list[list[Check]]:
 
 def checks_of(world_size: int, runs: list[PipelineParams]) -> list[list[Check]]:
     """Rank 0's checks of each run; the other ranks leave the judging to it."""
+    first: list[list[Check]]
     first, *others = values(on_ranks(world_size, prove, runs, lab="pp"))
     assert not any(any(checks) for checks in others)
     return first

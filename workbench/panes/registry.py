@@ -10,6 +10,7 @@ from workbench.panes.buffers import BuffersPane
 from workbench.panes.checks import ChecksPane
 from workbench.panes.communication import CommunicationPane
 from workbench.panes.failure import FailurePane
+from workbench.panes.gantt import GanttPane
 from workbench.panes.log import LogPane
 from workbench.panes.loss import LossPane
 from workbench.panes.mesh import MeshPane
@@ -27,6 +28,7 @@ PANES: dict[str, type[Pane[Any]]] = {
         ChecksPane,
         CommunicationPane,
         FailurePane,
+        GanttPane,
         LogPane,
         LossPane,
         MeshPane,

@@ -10,6 +10,7 @@ from workbench.views.buffers import BuffersView
 from workbench.views.checks import ChecksView
 from workbench.views.communication import CommunicationView
 from workbench.views.failure import FailureView
+from workbench.views.gantt import GanttView
 from workbench.views.log import LogView
 from workbench.views.loss import LossView
 from workbench.views.mesh import MeshView
@@ -25,6 +26,7 @@ VIEWS: dict[str, type[View[Any]]] = {
     "checks": ChecksView,
     "communication": CommunicationView,
     "failure": FailureView,
+    "gantt": GanttView,
     "log": LogView,
     "loss": LossView,
     "mesh": MeshView,
