@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import shutil
 import signal
 import sys
 import time
@@ -17,10 +18,11 @@ from types import FrameType
 
 import msgspec
 
-from labs.params import LabSpec
+from labs.params import LabSpec, ParameterError
 from launcher.client import AgentClient, Lost
 from launcher.collector_client import result_from_record
 from launcher.control import Ending
+from launcher.events import decode
 from launcher.protocol import Finished, Refused, Reply, Warm
 from launcher.record import Tail
 from launcher.rundir import EVENTS, Result, read_result, to_json
@@ -37,6 +39,7 @@ AGENT_LOG = "agent.log"
 LAST_WORDS = " Its last words: "
 ENVIRONMENT = 2
 WORKER_FAILED = 3
+SPAN = b'"event":"span"'
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -60,12 +63,13 @@ Inbox = queue.SimpleQueue[Message]
 
 @contextlib.contextmanager
 def signals_into(inbox: Inbox) -> Iterator[None]:
-    """Turn the ending signals into messages while the block runs."""
+    """Turn the ending signals into messages while the block runs; those that are ignored (nohup) stay so."""
 
     def put(number: int, _frame: FrameType | None) -> None:
         inbox.put(Interrupt(number))  # SimpleQueue.put is safe in a signal handler
 
-    before = {number: signal.signal(number, put) for number in SIGNALS}
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, put) for number in heard}
     try:
         yield
     finally:
@@ -161,8 +165,17 @@ class Headless:
         self._client.stop(self._run_id, reason, self._interrupt.exit_code)
 
     def _show(self) -> None:
-        if self._progress is not None:
-            self._progress.add(self._tail.read())
+        if self._progress is None:
+            return
+        events = []
+        for line in self._tail.read_lines():
+            if (
+                SPAN in line
+            ):  # nearly all lines are spans, and progress needs none: leave the cores to the ranks
+                continue
+            with contextlib.suppress(msgspec.DecodeError):
+                events.append(decode(line))
+        self._progress.add(events)
 
 
 def wait_for_result(folder: Path, timeout_s: float = RESULT_S) -> Result | None:
@@ -189,18 +202,26 @@ def run(
     Raises:
         ParameterError: the run cannot work here; nothing was started and no folder is left.
     """
-    prepared = session.prepare(spec, params, options, machine)
     inbox: Inbox = queue.SimpleQueue()
     client = AgentClient(inbox.put)
     with signals_into(inbox):
+        prepared = session.prepare(spec, params, options, machine)
         try:
-            client.start()
-            prepared = session.adopt(prepared, client.identity)
+            prepared = _with_agent(prepared, client)
             code = Headless(prepared, client, inbox, quiet).follow()
             _print(prepared, as_json)
         finally:
             client.close()
     return code
+
+
+def _with_agent(prepared: session.Prepared, client: AgentClient) -> session.Prepared:
+    try:
+        client.start()
+    except OSError as error:
+        shutil.rmtree(prepared.folder, ignore_errors=True)
+        raise ParameterError("launcher agent", f"cannot be started: {error}") from None
+    return session.adopt(prepared, client.identity)
 
 
 def _print(prepared: session.Prepared, as_json: bool) -> None:
