@@ -6,6 +6,7 @@ from typing import Any
 
 from workbench.panes.bandwidth import BandwidthPane
 from workbench.panes.base import Pane
+from workbench.panes.bootstrap import BootstrapPane
 from workbench.panes.buffers import BuffersPane
 from workbench.panes.checks import ChecksPane
 from workbench.panes.communication import CommunicationPane
@@ -24,6 +25,7 @@ PANES: dict[str, type[Pane[Any]]] = {
     pane.NAME: pane
     for pane in (
         BandwidthPane,
+        BootstrapPane,
         BuffersPane,
         ChecksPane,
         CommunicationPane,

@@ -6,6 +6,7 @@ from typing import Any
 
 from workbench.views.bandwidth import BandwidthView
 from workbench.views.base import View
+from workbench.views.bootstrap import BootstrapView
 from workbench.views.buffers import BuffersView
 from workbench.views.checks import ChecksView
 from workbench.views.communication import CommunicationView
@@ -22,6 +23,7 @@ from workbench.views.utilisation import UtilisationView
 
 VIEWS: dict[str, type[View[Any]]] = {
     "bandwidth": BandwidthView,
+    "bootstrap": BootstrapView,
     "buffers": BuffersView,
     "checks": ChecksView,
     "communication": CommunicationView,

@@ -1,0 +1,135 @@
+"""Four ways to start a process group, taken apart into the stages whose time is told.
+
+`torch.distributed.init_process_group(init_method=...)` does the first two stages in one call: it meets the
+others in a store (`dist.rendezvous`), then each rank reads the others' addresses there and connects to them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store, TCPStore
+from torch.distributed.rendezvous import rendezvous
+
+from labs.bootstrap.meeting import Meeting
+from labs.bootstrap.theory import STAGES, Way
+from labs.context import Context
+
+T = TypeVar("T")
+TIMEOUT = datetime.timedelta(seconds=30)
+
+
+def start(ctx: Context, meeting: Meeting, way: Way) -> tuple[dict[str, float], float]:
+    """Start a group in one way, add up a one of each rank in it, end it.
+
+    Returns the seconds of each of `STAGES` on this rank, and the sum.
+
+    Raises:
+        RuntimeError: the group does not come together within half a minute.
+    """
+    place = meeting.share(f"{way}/place", _place(way) if ctx.rank == 0 else None)
+    seconds: dict[str, float] = {}
+    with _environment(ctx, way, place):
+        store = _timed(ctx, seconds, STAGES[0], way, lambda: _store(ctx, way, place))
+        _timed(ctx, seconds, STAGES[1], way, lambda: connect(ctx, store))
+    one = torch.ones(1, device=ctx.device)
+    _timed(ctx, seconds, STAGES[2], way, lambda: dist.all_reduce(one))
+    # A rank that destroys its group closes its connections: all must be done with theirs.
+    meeting.barrier(f"{way}/used")
+    _timed(ctx, seconds, STAGES[3], way, dist.destroy_process_group)
+    meeting.barrier(f"{way}/over")
+    if way == "file" and ctx.rank == 0:
+        Path(place).unlink(missing_ok=True)
+    return seconds, float(one.item())
+
+
+def connect(ctx: Context, store: Store) -> None:
+    """Make the default group out of a store that all ranks share."""
+    dist.init_process_group(
+        ctx.backend, store=store, rank=ctx.rank, world_size=ctx.world_size, timeout=TIMEOUT
+    )
+
+
+def forget() -> None:
+    """Start the group's numbering afresh: a start that failed on some ranks only has been counted there.
+
+    torch derives the names of its keys from that count, so ranks with different counts never meet.
+    """
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    """Return a port of this node's loopback that the system chose and that nobody listens on."""
+    with socket.socket() as finder:
+        finder.bind(("127.0.0.1", 0))
+        return int(finder.getsockname()[1])
+
+
+def _place(way: Way) -> str:
+    """Return where the ranks will meet, chosen by rank 0: HOST:PORT or a path."""
+    if way == "file":
+        descriptor, path = tempfile.mkstemp(prefix="worldsize-meeting-")
+        os.close(descriptor)
+        return path
+    return f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{free_port()}"
+
+
+def _store(ctx: Context, way: Way, place: str) -> Store:
+    host, _, port = place.rpartition(":")
+    if way == "store":
+        return TCPStore(host, int(port), ctx.world_size, ctx.rank == 0, TIMEOUT)
+    if way == "env":
+        url, known = "env://", {}
+    else:
+        url = f"file://{place}" if way == "file" else f"tcp://{place}"
+        known = {"rank": ctx.rank, "world_size": ctx.world_size}
+    store: Store = next(rendezvous(url, **known, timeout=TIMEOUT))[0]
+    return store
+
+
+@contextmanager
+def _environment(ctx: Context, way: Way, place: str) -> Iterator[None]:
+    """Set the variables as a person would without torchrun; put the old ones back afterwards.
+
+    Under torchrun the launcher serves the store, and a variable says so: with it set, rank 0 would not serve
+    one at `env://` or `tcp://` either, and all ranks would wait for a server.
+    """
+    host, _, port = place.rpartition(":")
+    mine = {"TORCHELASTIC_USE_AGENT_STORE": "False"}
+    if way == "env":
+        mine |= {
+            "RANK": str(ctx.rank),
+            "WORLD_SIZE": str(ctx.world_size),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": port,
+        }
+    before = {name: os.environ.get(name) for name in mine}
+    os.environ.update(mine)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _timed(ctx: Context, seconds: dict[str, float], stage: str, way: str, call: Callable[[], T]) -> T:
+    begin = time.monotonic_ns()
+    result = call()
+    end = time.monotonic_ns()
+    ctx.emit.span("comm", f"{way}: {stage}", begin, end)
+    seconds[stage] = (end - begin) / 1e9
+    return result
