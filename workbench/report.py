@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from launcher.events import Measured
 from launcher.rundir import CheckResult, FailureResult, Result
 
-MAX_CELL = 28
+MAX_CELL = 40
 INDENT = "    "
 
 
@@ -71,9 +71,9 @@ def _metrics(metrics: dict[str, float]) -> str:
 
 
 def _failure(failure: FailureResult) -> str:
-    who = f"rank {failure.rank}" if failure.rank >= 0 else "the run"
+    who = f"rank {failure.rank} failed first" if failure.rank >= 0 else "the run could not go on"
     where = f" in {failure.collective}" if failure.collective else ""
-    lines = [f"{who} failed first ({failure.kind}{where}): {failure.message}"]
+    lines = [f"{who} ({failure.kind}{where}): {failure.message}"]
     if failure.traceback:
         lines += [INDENT + line for line in failure.traceback.rstrip().splitlines()]
     if failure.advice:

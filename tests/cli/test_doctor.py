@@ -1,0 +1,82 @@
+"""The doctor's findings on machines that lack something: each says what to do."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import socket
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from workbench import doctor
+from workbench.machine import Gpu, Machine
+
+MACHINE = Machine(hostname="n", system="s", cores=2, memory=3 << 30, gpu_note="no GPU", torch="2.13.0")
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_no_torch() -> None:
+    finding = doctor._torch(msgspec.structs.replace(MACHINE, torch=""))
+    assert finding.advice == f"install it: {sys.executable} -m pip install torch"
+    assert doctor._torch(MACHINE).value == "2.13.0, built for CPUs"
+
+
+def test_every_gpu_has_a_line() -> None:
+    gpus = (Gpu(index=0, name="H", memory=1 << 30), Gpu(index=1, name="H", memory=1 << 29))
+    findings = doctor._gpus(msgspec.structs.replace(MACHINE, gpus=gpus))
+    assert [(found.name, found.value) for found in findings] == [
+        ("GPU 0", "H, 1.0 GiB"),
+        ("GPU 1", "H, 512 MiB"),
+    ]
+    assert [found.value for found in doctor._gpus(MACHINE)] == ["no GPU"]
+
+
+def test_localhost_that_cannot_be_looked_up() -> None:
+    def fails(*_arguments: Any, **_options: Any) -> list[Any]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def only_ipv6(*_arguments: Any, **_options: Any) -> list[Any]:
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0))]
+
+    for look_up in (fails, only_ipv6):
+        finding = doctor._loopback(look_up)
+        assert "127.0.0.1 localhost" in finding.advice
+    assert not doctor._loopback(socket.getaddrinfo).advice
+
+
+def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, 4096))
+    finding = doctor._files()
+    assert finding.value == "256 (may be raised to 4096)"
+    assert finding.advice == "raise it: ulimit -n 1024"
+
+
+def test_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: Usage(64 << 20, 32 << 20, 32 << 20))
+    (finding,) = doctor._shm(tmp_path)
+    assert finding.value == "32 MiB free of 64 MiB"
+    assert "--shm-size=1g" in finding.advice
+    full = doctor._folder("runs", tmp_path, "give another")
+    assert full.advice == "free space there, or give another"
+
+
+def test_no_shared_memory_folder_is_no_problem(tmp_path: Path) -> None:
+    assert doctor._shm(tmp_path / "none") == []
+
+
+def test_the_page_counts_the_problems() -> None:
+    good = doctor.Finding(name="a", value="1")
+    bad = doctor.Finding(name="bb", value="2", advice="mend it")
+    assert doctor.page([good]).splitlines() == ["ok  a  1", "", "no problem found"]
+    assert doctor.page([good, bad]).splitlines() == [
+        "ok  a   1",
+        "!!  bb  2",
+        "        mend it",
+        "",
+        "1 to mend, marked !!",
+    ]
