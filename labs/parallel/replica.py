@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from labs.comms import Comms
 
 
 def broadcast_module(module: nn.Module, comms: Comms) -> None:
     """Copy rank 0's parameters and buffers to all, so that replicas seeded differently start equal."""
-    for tensor in (*module.parameters(), *module.buffers()):
+    _broadcast((*module.parameters(), *module.buffers()), comms)
+
+
+def broadcast_buffers(module: nn.Module, comms: Comms) -> None:
+    """Copy rank 0's buffers to all."""
+    _broadcast(tuple(module.buffers()), comms)
+
+
+def _broadcast(tensors: Sequence[Tensor], comms: Comms) -> None:
+    for tensor in tensors:
         # A buffer may be an expanded view; a collective needs memory of its own.
         whole = tensor.detach().contiguous()
         comms.broadcast(whole, src=0)

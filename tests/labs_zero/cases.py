@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import backward
 from torch.nn.parallel import DistributedDataParallel
@@ -136,10 +137,14 @@ def beside_ddp(comms: Comms, bucket_mb: float) -> tuple[State, State]:
         torch.manual_seed(comms.rank)
         module = Awkward()
         wrapped: nn.Module
+        options: dict[str, Any] = {"bucket_cap_mb": bucket_mb, "find_unused_parameters": True}
         if ours:
             wrapped = BucketedDataParallel(module, comms, bucket_mb)
         else:
-            wrapped = DistributedDataParallel(module, bucket_cap_mb=bucket_mb, find_unused_parameters=True)
+            # DDP crashes on a group made with TORCH_DISTRIBUTED_DEBUG=DETAIL (torch 2.13, gloo).
+            dist.set_debug_level(dist.DebugLevel.OFF)  # type: ignore[attr-defined]
+            options["process_group"] = dist.new_group()
+            wrapped = DistributedDataParallel(module, **options)
         optimizer = SGD(module.parameters(), lr=0.1, momentum=0.9)
         for step in range(3):
             optimizer.zero_grad()
