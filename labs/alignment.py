@@ -17,7 +17,8 @@ from labs.context import Context
 
 NAME = "same collectives on every rank"
 SHOWS = "each rank issued as many collectives in each group as its peers did"
-PATIENCE_S = 2.0
+GRACE_S = 2.0
+"""How much longer than a collective may take a rank waits at the end, so that who is stuck speaks first."""
 
 
 class MisalignedError(RuntimeError):
@@ -30,23 +31,32 @@ class Account(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     members: dict[str, list[int]]
     pending: tuple[str, str, int] | None = None
+    left: bool = False
+    """Whether it ended for a reason of its own, which its failure tells."""
 
 
-def account_of(ctx: Context) -> Account:
+def account_of(ctx: Context, *, left: bool = False) -> Account:
     """Return this rank's account; groups that its communicators never used are absent."""
     ledger = ctx.comms.ledger
-    return Account(dict(ledger.sequence), ledger.members, ledger.pending)
+    return Account(dict(ledger.sequence), ledger.members, ledger.pending, left)
 
 
-def settle(ctx: Context, patience_s: float = PATIENCE_S, known: str = "") -> str:
+def publish(account: Account, rank: int) -> None:
+    """Put a rank's account where the others find it; does not wait for anybody."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(_key(rank), msgspec.json.encode(account).decode())
+
+
+def settle(ctx: Context, patience_s: float, known: str = "") -> str:
     """Publish this rank's account, read the others', and emit the check; returns what is wrong, or "".
 
     Rank 0 emits the check where all agree; where they do not, every rank that found it out does. `known` is
-    what is wrong already by other evidence, told where the accounts alone show nothing.
+    what is wrong already by other evidence, told where the accounts alone show nothing. Where a rank left for
+    a reason of its own there is nothing to compare, and no check.
     """
     store = dist.distributed_c10d._get_default_store()
     mine = account_of(ctx)
-    store.set(_key(ctx.rank), msgspec.json.encode(mine).decode())
+    publish(mine, ctx.rank)
     accounts = {ctx.rank: mine}
     for rank in range(ctx.world_size):
         if rank == ctx.rank:
@@ -56,12 +66,20 @@ def settle(ctx: Context, patience_s: float = PATIENCE_S, known: str = "") -> str
             accounts[rank] = msgspec.json.decode(store.get(_key(rank)), type=Account)
         except (RuntimeError, ConnectionError):
             patience_s = 0.1  # the others had the same time already
+    if any(account.left for account in accounts.values()):
+        return ""
     wrong = difference(accounts, ctx.world_size) or known
     total = sum(mine.counts.values())
     if wrong or ctx.rank == 0:
         measured = wrong or f"{total} on each rank"
         ctx.check(NAME, not wrong, measured=measured, expected=f"{total} on each rank", shows=SHOWS)
     return wrong
+
+
+def leave(ctx: Context) -> None:
+    """Before a rank ends by its own failure: tell the others not to look for its collectives."""
+    with contextlib.suppress(Exception):  # the store may be gone as well
+        publish(account_of(ctx, left=True), ctx.rank)
 
 
 def report(ctx: Context, known: str) -> None:

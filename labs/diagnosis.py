@@ -13,7 +13,10 @@ _LOST_PEER = re.compile(
     r"no(t| longer) connected",
     re.IGNORECASE,
 )
-_TIMED_OUT = re.compile(r"timed? ?out|timeout|watchdog caught", re.IGNORECASE)
+_TIMED_OUT = re.compile(
+    r"timed? ?out|timeout|watchdog caught|(failed to pass|successfully reached) monitoredBarrier",
+    re.IGNORECASE,
+)
 _FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)"
     r"(?:, TensorShape=\[([^\]]*)\], TensorDtypes=(\w+))?"

@@ -111,7 +111,7 @@ def _run(asked: Argument, ctx: Context) -> None:
     _phase(ctx, "running")
     lab.run(ctx, params)
     ctx.recorder.settle(wait=True)
-    wrong = alignment.settle(ctx)
+    wrong = alignment.settle(ctx, asked.pg_timeout_s + alignment.GRACE_S)
     if wrong:
         raise alignment.MisalignedError(wrong)
 
@@ -122,6 +122,8 @@ def _leave(ctx: Context | None, emit: emitter.Emitter, rank: int, error: BaseExc
     found = diagnose(error, pending)
     if ctx is not None and (found.victim or found.kind == "mismatch"):
         alignment.report(ctx, found.message)
+    elif ctx is not None:
+        alignment.leave(ctx)
     name, group, seq = pending or ("", "", -1)
     emit.emit(
         events.Failure(

@@ -48,7 +48,9 @@ def run(ctx: Context, params: DataParallelParams) -> None:
     before = ctx.comms.traffic.total("all_reduce")
     journal = train(ctx, params, replica, proof)
     moved_bytes = ctx.comms.traffic.total("all_reduce") - before
-    proofs.check_run(ctx, params, journal, module, start, moved_bytes)
+    with torch.no_grad():
+        again = output_loss(module(whole_batch(params, ctx, 0))).item()
+    proofs.check_run(ctx, params, journal, module, start, moved_bytes, again)
     lone = train_alone(ctx, params, copy.deepcopy(start), proof)
     if lone is not None:
         proofs.check_equal(ctx, journal, module, start, lone)
