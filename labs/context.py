@@ -62,6 +62,10 @@ class Context:
         """Tell a number of the whole run; it lands in `metrics` of the result."""
         self.emit.emit(events.Scalar(t=_now(), rank=self.rank, name=name, value=float(value), unit=unit))
 
+    def say(self, line: str) -> None:
+        """Tell a sentence; it stands in the log like a line that this rank printed."""
+        self.emit.emit(events.Log(t=_now(), rank=self.rank, stream="stdout", line=line))
+
     def check(
         self,
         name: str,

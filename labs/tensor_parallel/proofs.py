@@ -1,0 +1,125 @@
+"""The tp lab's checks: what the split model came to beside the whole one, and beside theory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from labs.comms import Comms
+from labs.context import Context
+from labs.tensor_parallel import theory
+from labs.tensor_parallel.spec import TensorParallelParams
+
+LOSS_TOLERANCE = 1e-4
+GRADIENT_TOLERANCE = 1e-4
+"""Of the largest gradient: fp32 sums of the same numbers in another order."""
+DRIFT_TOLERANCE = 5e-3
+"""Of the way the parameters went; AdamW divides by the gradient's size, so last bits of small ones count."""
+
+
+@dataclass
+class Journal:
+    """What this rank noted while both models trained."""
+
+    start: nn.Module
+    losses: list[tuple[float, float]] = field(default_factory=list)
+    """Split and whole, by step."""
+    moved: list[Counter[str]] = field(default_factory=list)
+    """S by op, by step."""
+    gradients: float = 0.0
+    drift: float = 0.0
+    way: float = 0.0
+
+    def note(self, split: float, whole: float, moved: Counter[str]) -> None:
+        """Note one step."""
+        self.losses.append((split, whole))
+        self.moved.append(moved)
+
+
+def check(
+    ctx: Context,
+    params: TensorParallelParams,
+    proof: Comms,
+    journal: Journal,
+    expected: Counter[str],
+    held: int,
+    sizes: tuple[int, int],
+) -> None:
+    """Emit the checks on rank 0, over the worst of all ranks; `sizes`: parameters split, and kept whole."""
+    losses = max(abs(a - b) / max(abs(b), 1e-12) for a, b in journal.losses)
+    drift = journal.drift / journal.way if journal.way else float("inf")
+    most_held, worst_loss, worst_gradient, worst_drift = worst(
+        proof, [float(held), losses, journal.gradients, drift]
+    )
+    least_held = -worst(proof, [-float(held)])[0]
+    if ctx.rank != 0:
+        return
+    _equal(
+        ctx, "losses equal one process", worst_loss, LOSS_TOLERANCE, "the split model is the same function"
+    )
+    _equal(
+        ctx,
+        "gradients equal one process",
+        worst_gradient,
+        GRADIENT_TOLERANCE,
+        "every rank's slices of the gradients are those of the whole model",
+    )
+    _equal(
+        ctx,
+        f"parameters equal one process after {len(journal.losses)} steps",
+        worst_drift,
+        DRIFT_TOLERANCE,
+        "slices trained apart walked the way of the whole model",
+    )
+    for op in sorted(set(expected) | set().union(*journal.moved)):
+        seen = {step[op] for step in journal.moved}
+        ctx.check(
+            f"bytes of {op} a step",
+            seen == {expected[op]},
+            measured=max(seen),
+            expected=expected[op],
+            unit="B",
+            shows="S by the rule of nccl-tests, forward and backward, against the formula of this variant",
+        )
+    bytes_expected = theory.parameter_bytes(*sizes, ctx.world_size)
+    ctx.check(
+        "parameter memory",
+        most_held == least_held == bytes_expected / theory.FP32,
+        measured=most_held * theory.FP32,
+        expected=bytes_expected,
+        unit="B",
+        shows="each rank holds 1/W of what is split, and the little that is not",
+    )
+    _metrics(ctx, params, expected)
+
+
+def _equal(ctx: Context, name: str, measured: float, tolerance: float, shows: str) -> None:
+    ctx.check(
+        name,
+        measured <= tolerance,
+        measured=measured,
+        expected=0.0,
+        tolerance=tolerance,
+        unit="relative",
+        shows=shows,
+    )
+
+
+def _metrics(ctx: Context, params: TensorParallelParams, expected: Counter[str]) -> None:
+    rows = params.batch * (params.context if params.model == "lm" else 1)
+    tensor_bytes = theory.busiest_link(expected, ctx.world_size)
+    pipeline = theory.pipeline_bytes(rows, params.dim, ctx.world_size)
+    ctx.metric("sent_bytes_per_step_theory", tensor_bytes, "B")
+    ctx.metric("pipeline_sent_bytes_per_step_theory", pipeline, "B")
+    ctx.metric("sent_bytes_per_layer_theory", tensor_bytes / params.layers, "B")
+    ctx.say(theory.advice(tensor_bytes, pipeline, params.layers, ctx.world_size))
+
+
+def worst(proof: Comms, numbers: list[float]) -> list[float]:
+    """Return the largest of all ranks' numbers, one by one."""
+    values = torch.tensor(numbers, dtype=torch.float64, device=proof.recorder.device)
+    proof.all_reduce(values, op="max")
+    return [float(v) for v in values.tolist()]

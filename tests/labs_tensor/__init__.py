@@ -1,0 +1,1 @@
+"""Tests of tensor parallelism and its lab."""

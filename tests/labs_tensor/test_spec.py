@@ -1,0 +1,49 @@
+"""Combinations that the tp lab refuses, and its formulas at sizes one can check by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from labs.params import ParameterError, parse
+from labs.tensor_parallel import theory
+from labs.tensor_parallel.spec import SPEC
+
+
+@pytest.mark.parametrize(
+    ("given", "world_size", "flag", "part"),
+    [
+        ({"dim": "10"}, 4, "--dim", "multiple of 4"),
+        ({"layers": "3"}, 2, "--layers", "even number"),
+        ({"sequence_parallel": True}, 2, "--sequence-parallel", "--model lm"),
+        ({"model": "lm", "variant": "gather"}, 2, "--variant", "--model mlp"),
+        ({"model": "lm", "heads": "6", "dim": "96"}, 4, "--heads", "--heads 8, or --nproc 3"),
+        ({"model": "lm", "heads": "4", "dim": "60"}, 4, "--dim", "even width"),
+        ({"model": "lm", "context": "30", "sequence_parallel": True}, 4, "--context", "30 bytes"),
+        ({"variant": "colum"}, 2, "--variant", "allowed: gather, megatron"),
+    ],
+)
+def test_bad_combinations_name_the_flag(
+    given: dict[str, str | bool], world_size: int, flag: str, part: str
+) -> None:
+    with pytest.raises(ParameterError, match=part) as raised:
+        parse(SPEC, given, world_size)
+    assert raised.value.flag == flag
+
+
+def test_bytes_of_each_variant_by_hand() -> None:
+    activation = 16 * 64 * 4
+    assert theory.paired_mlp(16, 64, 4) == {"all_reduce": 3 * activation}
+    assert theory.gathered_mlp(16, 64, 4) == {"all_gather": 4 * activation, "reduce_scatter": 3 * activation}
+    plain = theory.language_model(16, 64, 2, sequence=False)
+    assert plain == {"all_reduce": 10 * activation + 3 * 16 * 4}
+
+
+def test_sequence_parallel_sends_the_same_bytes_but_for_the_norms() -> None:
+    plain = theory.busiest_link(theory.language_model(16, 64, 2, sequence=False), 4)
+    sliced = theory.busiest_link(theory.language_model(16, 64, 2, sequence=True), 4)
+    assert sliced - plain == pytest.approx(5 * 64 * 4 * 2 * 3 / 4)
+
+
+def test_advice_names_the_better_cut() -> None:
+    assert "wide and shallow" in theory.advice(100.0, 10, layers=2, world_size=4)
+    assert "10 times fewer" in theory.advice(100.0, 10, layers=8, world_size=4)
