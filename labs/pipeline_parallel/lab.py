@@ -21,7 +21,7 @@ from labs.parallel.pipeline_mail import TwoWay, Wire
 from labs.parallel.schedule_actions import KIND_NAMES, Schedule
 from labs.parallel.schedule_simulator import Costs
 from labs.parallel.schedules import build
-from labs.pipeline_parallel import checkpointing, proofs, theory
+from labs.pipeline_parallel import checkpointing, proofs, theory, timing
 from labs.pipeline_parallel.model import Alone, batch, build_stages, width_of
 from labs.pipeline_parallel.plan import announce, measured_costs, paced_costs
 from labs.pipeline_parallel.spec import PipelineParams, num_layers, widths
@@ -48,8 +48,9 @@ def run(ctx: Context, params: PipelineParams) -> None:
     pace = pacing.resolve(params.pace_ms, ctx.world_size, pacing.cores(), ctx.device.type)
     costs = paced_costs(pace, params.backward_ratio, params.checkpoint == "full")
     ctx.metric("paced", pace, "ms")
+    plan = costs
     if costs is not None:
-        plan = announce(ctx, schedule, costs)
+        announce(ctx, schedule, costs)
     wire = _wire(ctx)
     engine = _engine(ctx, params, schedule, stages, wire, costs)
     optimizer = torch.optim.SGD((p for m in stages.values() for p in m.parameters()), lr=LEARNING_RATE)
@@ -70,13 +71,15 @@ def run(ctx: Context, params: PipelineParams) -> None:
         with ctx.span("optimizer", "step"):
             optimizer.step()
         alone.update()
-        if costs is None and step == 0:
-            plan = announce(ctx, schedule, _measured(proof, schedule))
+        if plan is None:
+            plan = _measured(proof, schedule)
+            announce(ctx, schedule, plan)
     found = proof.finish(engine, stages, alone, before)
     if ctx.rank == 0:
         proofs.judge_equality(ctx, found)
         proofs.judge_order(ctx, schedule, found)
-        proofs.judge_time(ctx, found, plan, paced=costs is not None)
+        assert plan is not None
+        timing.judge_time(ctx, found, schedule, plan, paced=costs is not None)
         if params.engine == "own":
             proofs.judge_bytes(ctx, found, _expected_bytes(params, schedule, around))
     if params.checkpoint == "full":
@@ -151,8 +154,9 @@ def _share(ctx: Context, schedule: Schedule, data: tuple[list[Tensor], list[Tens
 def _tell_shards(ctx: Context, schedule: Schedule, layers: int) -> None:
     """Which layers this rank holds, chunk by chunk."""
     each = layers // schedule.num_stages
-    for stage in schedule.stages_of(ctx.rank):
-        ctx.shard(f"layers of stage {stage}", "parameter", (layers,), [(stage * each, (stage + 1) * each)])
+    for chunk, stage in enumerate(schedule.stages_of(ctx.rank)):
+        name = "layers" if schedule.chunks == 1 else f"layers, chunk {chunk}"
+        ctx.shard(name, "parameter", (layers,), [(stage * each, (stage + 1) * each)])
 
 
 def _measured(proof: proofs.Proof, schedule: Schedule) -> Costs:
@@ -160,7 +164,7 @@ def _measured(proof: proofs.Proof, schedule: Schedule) -> Costs:
     gathered: list[proofs.Evidence | None] = [None] * schedule.num_ranks
     dist.all_gather_object(gathered, proof.mine)
     found = [evidence for evidence in gathered if evidence is not None]
-    return measured_costs(proofs.timed_steps(found)[0], schedule.chunks)
+    return measured_costs(timing.timed_steps(found)[0], schedule.chunks)
 
 
 def _expected_bytes(params: PipelineParams, schedule: Schedule, around: tuple[int, ...]) -> int:

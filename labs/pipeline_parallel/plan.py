@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from labs.context import Context
 from labs.parallel.schedule_actions import Schedule
-from labs.parallel.schedule_simulator import Costs, Simulation, Timed, simulate
+from labs.parallel.schedule_simulator import Costs, Timed, simulate
 from launcher.events import Plan, PlannedAction
 
 
@@ -33,10 +33,10 @@ def measured_costs(rows: Sequence[Sequence[Timed]], chunks: int) -> Costs:
     return Costs(mean["F"], mean["I"] or full, mean["W"] or full)
 
 
-def announce(ctx: Context, schedule: Schedule, costs: Costs) -> Simulation:
-    """Tell the schedule in time, on rank 0, and return it."""
-    simulation = simulate(schedule, costs)
+def announce(ctx: Context, schedule: Schedule, costs: Costs) -> None:
+    """Tell the schedule in time; rank 0 does."""
     if ctx.rank == 0:
+        simulation = simulate(schedule, costs)
         bubbles = simulation.bubbles
         peaks = {f"peak_rank_{rank}": peak for rank, peak in enumerate(simulation.peaks)}
         ctx.emit.emit(
@@ -54,7 +54,6 @@ def announce(ctx: Context, schedule: Schedule, costs: Costs) -> Simulation:
                 },
             )
         )
-    return simulation
 
 
 def _planned(timed: Timed) -> PlannedAction:

@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from labs.context import Context
 from labs.parallel.activations import Meter
 from labs.parallel.pipeline import Done
-from labs.parallel.schedule_actions import Schedule, format_row, parse_action
-from labs.parallel.schedule_simulator import Simulation, Timed, bubbles_of, makespan_of
+from labs.parallel.schedule_actions import Schedule, format_row
 from labs.pipeline_parallel import theory
 from labs.pipeline_parallel.model import Alone
 
 TOLERANCE = 1e-4
 """Largest relative difference that another order of float32 additions may make."""
-BUBBLE_POINTS = 2.0
 STEPS_KEPT = 5
 
 
@@ -159,33 +157,6 @@ def judge_bytes(ctx: Context, found: Sequence[Evidence], expected: int) -> None:
     sent = sum(one.sent_bytes for one in found)
     shows = "each boundary carries an activation there and a gradient back for each micro-batch"
     ctx.check("bytes sent equal theory", sent == expected, sent, expected, 0, "B", shows)
-
-
-def judge_time(ctx: Context, found: Sequence[Evidence], plan: Simulation, paced: bool) -> None:
-    """Tell the bubble as measured beside the simulated one, and check it where the run was paced."""
-    # Whatever else the machine does can only lengthen a step, so the shortest one shows the schedule best.
-    rows = min(timed_steps(found), key=makespan_of)
-    measured = bubbles_of(rows)
-    for source, bubbles in (("measured", measured), ("simulated", plan.bubbles)):
-        for name, value in vars(bubbles).items():
-            ctx.metric(f"{source}_{name}", value)
-    ctx.metric("measured_makespan", makespan_of(rows) * 1e3, "ms")
-    ctx.metric("simulated_makespan", plan.makespan * 1e3, "ms")
-    if paced:
-        here, there = measured.idle_over_total * 100, plan.bubbles.idle_over_total * 100
-        passed = abs(here - there) <= BUBBLE_POINTS
-        shows = "the ranks wait where the schedule makes them wait, and nowhere else"
-        name = "measured bubble is the simulated one"
-        ctx.check(name, passed, here, there, BUBBLE_POINTS, "% of all time idle", shows)
-
-
-def timed_steps(found: Sequence[Evidence]) -> list[list[list[Timed]]]:
-    """Return the kept steps as rows of timed actions in seconds; not the first, where shapes are agreed."""
-    steps = list(zip(*(one.traces for one in found), strict=True))
-    return [
-        [[Timed(parse_action(action), start / 1e9, end / 1e9) for action, start, end in row] for row in step]
-        for step in steps[-max(1, len(steps) - 1) :]
-    ]
 
 
 def _words(values: Sequence[float]) -> str:

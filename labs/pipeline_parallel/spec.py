@@ -34,7 +34,7 @@ class PipelineParams(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="widths of the stages, joined by commas and repeated; auto: all as --dim")
     ] = "auto"
     micro_batch_size: Annotated[int, Meta(ge=1, le=4096, description="examples in a micro-batch")] = 8
-    steps: Annotated[int, Meta(ge=1, le=10_000, description="optimizer steps")] = 3
+    steps: Annotated[int, Meta(ge=1, le=10_000, description="optimizer steps")] = 5
     pace_ms: Annotated[
         float,
         Meta(
@@ -116,7 +116,7 @@ SPEC = LabSpec(
     summary="Cut a model into stages, run micro-batches through them by nine schedules, and see the bubble.",
     group="model",
     params=PipelineParams,
-    panes=("gantt", "loss", "ranks", "timeline", "communication", "shards", "utilisation", "checks", "log"),
+    panes=("gantt", "loss", "ranks", "communication", "shards", "utilisation", "checks", "log"),
     teaches=(
         "stages hand activations on and gradients back; only the last stage has a loss",
         "the bubble, by three measures, and what micro-batches and chunks do to it",

@@ -76,10 +76,15 @@ def test_checkpointing_proves_itself() -> None:
 
 
 def test_the_paced_bubble_is_the_simulated_one() -> None:
-    runs = [params(schedule=name, pace_ms=20.0, steps=3) for name in ("1f1b", "zb_h1")]
-    for checks in checks_of(4, runs):
-        assert [check for check in checks if not check.passed] == []
-        assert "measured bubble is the simulated one" in names(checks)
+    """Other work on the machine may disturb a run, but hardly three in a row."""
+    runs = [params(schedule=name, micro_batches=4, pace_ms=60.0, steps=3) for name in ("1f1b", "zb_h1")]
+    for _ in range(3):
+        found = checks_of(3, runs)
+        assert all("measured bubble is the simulated one" in names(checks) for checks in found)
+        wrong = [check for checks in found for check in checks if not check.passed]
+        if not wrong:
+            return
+    raise AssertionError(wrong)
 
 
 def swap_micro_batches() -> None:
@@ -160,7 +165,7 @@ def test_a_broken_engine_turns_a_check_red(
 
 
 def test_a_late_rank_turns_the_bubble_red() -> None:
-    assert red(dawdle, pace_ms=20.0) == {"measured bubble is the simulated one"}
+    assert red(dawdle, pace_ms=20.0, micro_batches=4) == {"measured bubble is the simulated one"}
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ class GanttPane(Pane[GanttSnapshot]):
 
     NAME = "gantt"
     TITLE = "schedule"
+    SHORT = "gantt"
     SPAN = 6
-    WEIGHT = 16
+    WEIGHT = 26
     MAX_HZ = 4.0
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "cursor(-1, 0)", "action", key_display="hjkl"),
@@ -35,7 +36,7 @@ class GanttPane(Pane[GanttSnapshot]):
         Binding("minus", "zoom(-2)", "zoom out", show=False),
         Binding("comma", "pan(-1)", "earlier", show=False),
         Binding("full_stop", "pan(1)", "later", show=False),
-        Binding("less_than_sign", "turn_step(-1)", "step", key_display="< >"),
+        Binding("less_than_sign", "turn_step(-1)", "previous step", show=False),
         Binding("greater_than_sign", "turn_step(1)", "next step", show=False),
     ]
 
