@@ -64,12 +64,15 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_guide(lab_id: str) -> str:
-    """Return the lab's `guide.md`, or a line that says that it has none."""
+    """Return the lab's `guide.md` without its front matter, or a line that says that it has none."""
     file = importlib.resources.files(package_of(lab_id)) / "guide.md"
     try:
-        return file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return "This lab has no guide."
+    if text.startswith("---\n"):
+        _, _, text = text.removeprefix("---\n").partition("\n---\n")
+    return text.strip() + "\n"
 
 
 def recent_runs(runs_dir: Path, limit: int = 20) -> Iterator[RecentRun]:

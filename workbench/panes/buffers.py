@@ -7,9 +7,10 @@ from rich.segment import Segment
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, rank_tag, right
-from workbench.views.buffers import COMBINED, UNWRITTEN, Buffer, BufferBlock, BuffersSnapshot
+from workbench.views.buffers import COMBINED, UNWRITTEN, Buffer, BufferBlock, BufferRow, BuffersSnapshot
 
 LABEL = 4
+MOMENTS = ("before", "after")
 
 
 class BuffersPane(Pane[BuffersSnapshot]):
@@ -51,23 +52,13 @@ class BuffersPane(Pane[BuffersSnapshot]):
         buffers = [buffer for row in block.rows for buffer in (row.before, row.after) if buffer is not None]
         cell = max((len(self._text(b, i)) for b in buffers for i in range(len(b.values))), default=1) + 1
         count = max((len(buffer.values) for buffer in buffers), default=0)
+        told = [m for m in MOMENTS if any(getattr(row, m) is not None for row in block.rows)]
         arrow = f"  {self.glyphs.arrow}  "
-        if LABEL + 2 * count * cell + len(arrow) <= width:
-            return [
-                title,
-                *(
-                    [
-                        rank_tag(row.rank, LABEL),
-                        *self._cells(row.before, cell, count, count),
-                        muted(arrow),
-                        *self._cells(row.after, cell, count, count),
-                    ]
-                    for row in block.rows
-                ),
-            ]
+        if LABEL + len(told) * (count * cell + len(arrow)) <= width:
+            return [title, *(self._side_by_side(row, told, cell, count) for row in block.rows)]
         lines = [title]
         fitting = min(count, (width - LABEL - 2) // cell)
-        for moment in ("before", "after"):
+        for moment in told:
             lines.append([muted(moment)])
             lines += [
                 [rank_tag(row.rank, LABEL), *self._cells(getattr(row, moment), cell, count, fitting)]
@@ -75,10 +66,18 @@ class BuffersPane(Pane[BuffersSnapshot]):
             ]
         return lines
 
+    def _side_by_side(self, row: BufferRow, told: list[str], cell: int, count: int) -> Line:
+        line: Line = [rank_tag(row.rank, LABEL)]
+        for place, moment in enumerate(told):
+            line += [muted(f"  {self.glyphs.arrow}  ")] if place else []
+            line += self._cells(getattr(row, moment), cell, count, count)
+        return line
+
     def _cells(self, buffer: Buffer | None, cell: int, count: int, fitting: int) -> Line:
         """Draw `fitting` of `count` elements, each in `cell` cells."""
-        if buffer is None:
-            return [muted(right("not told", 8).ljust(cell * fitting))]
+        if buffer is None or not buffer.values:
+            text = " not told" if buffer is None else " nothing"
+            return [muted(text.ljust(cell * fitting))]
         shown = [
             ink(right(self._text(buffer, place), cell), _colour(buffer.origin[place]))
             for place in range(min(fitting, len(buffer.values)))

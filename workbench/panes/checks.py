@@ -36,11 +36,12 @@ class ChecksPane(Pane[ChecksSnapshot]):
         ]
 
     def _measured(self, row: CheckRow) -> str:
-        tolerance = f" within {row.tolerance:.3g}" if row.tolerance else ""
-        measured, expected = number(row.measured, row.unit), number(row.expected, row.unit)
         if row.measured is None and row.expected is None:
             return ""
-        return f"{measured}, expected {expected}{tolerance}"
+        unit = row.unit if row.unit == "B" else ""
+        tolerance = f" within {row.tolerance:.3g}" if row.tolerance else ""
+        after = f" {row.unit}" if row.unit and not unit else ""
+        return f"{number(row.measured, unit)}, expected {number(row.expected, unit)}{tolerance}{after}"
 
     def _short(self, row: CheckRow, width: int) -> list[Line]:
         lines = [self._title(row, width)]
@@ -50,7 +51,11 @@ class ChecksPane(Pane[ChecksSnapshot]):
 
     def _long(self, row: CheckRow, width: int) -> list[Line]:
         half = max(30, width * 2 // 5)
-        line = [*self._title(row, half), ink(" "), muted(fit(self._measured(row), width - half - 1, "~"))]
+        line = [
+            *self._title(row, half),
+            ink(" "),
+            muted(fit(self._measured(row), width - half - 1, self.glyphs.ellipsis)),
+        ]
         if not row.passed:
             line = [*line[:-1], ink(line[-1].text, palette.BAD)]
         return [line, *([ink("  "), muted(text)] for text in wrap(row.shows, width - 4) if text)]

@@ -53,10 +53,10 @@ class CommunicationPane(Pane[CommunicationSnapshot]):
         return table(header, rows, widths, frozenset({2, 3, 4, 5, 6}))
 
     def _narrow(self, snapshot: CommunicationSnapshot, width: int) -> list[Line]:
-        widths = [max(6, width - 25), 5, 9, 8]
+        widths = [max(6, width - 23), 5, 7, 7]
         rows = [
             [
-                ink(fit(row.name, widths[0], self.glyphs.ellipsis)),
+                ink(fit(_name(row), widths[0], self.glyphs.ellipsis)),
                 self._calls(row),
                 ink(size(row.bytes_rank)),
                 ink(duration(row.mean_s)),
@@ -76,3 +76,8 @@ class CommunicationPane(Pane[CommunicationSnapshot]):
         glyph = self.glyphs.phases["waiting"]
         text = f"{glyph} waits in {pending.name or 'a collective'}{seq}{group}"
         return [rank_tag(pending.rank, 4), ink(text, palette.WARN)]
+
+
+def _name(row: Traffic) -> str:
+    """The operation, with its group where that is not the world."""
+    return row.name if row.group in ("", "world") else f"{row.name}@{row.group}"

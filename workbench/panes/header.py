@@ -31,7 +31,7 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         self._manifest = manifest
         self._title = spec.title if spec is not None else "lab not installed here"
         self._live = live
-        self.stopping = False
+        self.stopping = self.warming = False
         self.trouble = ""
         self.problem = ""
 
@@ -74,6 +74,7 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
             return [ink(fit(text, width, self.glyphs.ellipsis), palette.BAD, bold=True)]
         if not run.total_steps:
             ready = f"{run.num_ready} of {self._manifest.world_size} ranks ready"
+            ready += ", the agent still loads torch" if self.warming else ""
             word = "stopping" if self.stopping else run.state
             return [ink(f"{self.glyphs.phases['starting']} {word}  ", colour), muted(ready)]
         return self._progress(run, width, colour)

@@ -67,7 +67,8 @@ class TimelinePane(Pane[TimelineSnapshot]):
     def _cell(self, cell: Cell) -> Segment:
         if cell.lane is None:
             return faint(self.glyphs.unknown * cell.width)
-        on = palette.LANES[cell.lane]
+        backward = cell.lane == "compute" and cell.label[:1] in ("b", "B")
+        on = palette.BACKWARD if backward else palette.LANES[cell.lane]
         return Segment(label(cell), style(palette.ON_COLOUR, on=on))
 
     def _axis(self, snapshot: TimelineSnapshot, width: int) -> Line:

@@ -86,8 +86,9 @@ class HomeScreen(WorkbenchScreen):
         self.query_one("#title", Static).update(
             Text.assemble(
                 ("Worldsize", f"bold {palette.ACCENT}"),
-                ("  learn distributed training by running it   ", palette.MUTED),
+                "  ",
                 agent_text(app.agent_state, app.agent_trouble, app.glyphs),
+                ("  distributed training, by running it", palette.MUTED),
             )
         )
         spec = self._chosen()

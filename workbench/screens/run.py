@@ -22,6 +22,7 @@ from workbench.views.run import RunSnapshot
 
 ROOMY_LINES = 56
 """From this height on the grid of a failed run keeps all its rows."""
+FAILURE_LINES = 16
 FALLBACK = ("ranks", "communication", "checks", "log")
 """The panes of a run whose lab is not installed here."""
 
@@ -109,6 +110,7 @@ class RunScreen(WorkbenchScreen):
     def _show(self, run: RunSnapshot) -> None:
         self._header.stopping = self.stopping and not run.over
         self._header.problem = self.feed.problem
+        self._header.warming = self.owned and self.workbench.agent_state == "warming"
         self._header.show(run)
         self._reveal_failure()
         for name, pane in self.panes.items():
@@ -141,6 +143,7 @@ class RunScreen(WorkbenchScreen):
         for row in self.query(".row"):
             row.display = any(child.display for child in row.children)
         self._bar.show([(self.digit(name), self.panes[name].short) for name in shown], self._place(shown))
+        self._fit_failure()
         if self.active is not None:
             self.panes[self.active].focus()
 
@@ -152,6 +155,12 @@ class RunScreen(WorkbenchScreen):
             return True
         row = next((row for row in self._rows if name in row), [name])
         return name == "failure" or "ranks" in row or "log" in row
+
+    def _fit_failure(self) -> None:
+        """In the grid the failure takes the lines that it needs, up to a bound."""
+        snapshot = self.feed.views["failure"].snapshot()
+        lines = self.panes["failure"].lines(snapshot, max(20, self.app.size.width - 4), FAILURE_LINES)
+        self.query_one("#row-failure").styles.height = min(FAILURE_LINES, len(lines) + 2)
 
     def _place(self, shown: list[str]) -> int:
         return shown.index(self.active) if self.active in shown else -1

@@ -68,7 +68,7 @@ class BuffersView(View[BuffersSnapshot]):
         return BuffersSnapshot(blocks, self.result is not None)
 
     def _block(self, name: str, found: dict[tuple[int, str], Tensor]) -> BufferBlock:
-        some = next(iter(found.values()))
+        some = max(found.values(), key=lambda tensor: len(tensor.values or ()))
         ranks = sorted({rank for rank, _ in found})
         rows = tuple(
             BufferRow(rank, _buffer(found.get((rank, "before"))), _buffer(found.get((rank, "after"))))

@@ -12,6 +12,8 @@ from workbench.views.base import View
 
 Sync = Literal["unknown", "equal", "differs"]
 KEPT_STEPS = 4
+PARAMETERS = "parameters"
+"""The tensor whose hash a lab tells after each step, for replicas that must stay equal."""
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -101,7 +103,7 @@ class RanksView(View[RanksSnapshot]):
         self._change(row, phase=event.phase, step=step, total_steps=total, detail=detail)
 
     def _digest(self, event: Tensor) -> None:
-        if not event.hash or event.step < 0 or event.moment != "after":
+        if event.name != PARAMETERS or not event.hash or event.step < 0:
             return
         found = self._digests.setdefault(event.step, {})
         found[event.rank] = event.hash
