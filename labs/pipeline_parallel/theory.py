@@ -46,6 +46,9 @@ def peak_micro_batches(schedule: str, p: int, m: int, v: int, rank: int) -> floa
             return float(min(m, p - rank))
         case "interleaved":
             return min(m * v, (v - 1) * p + 2 * (p - 1 - rank) + 1) / v
+        case "zbv":
+            # With few micro-batches all are in the first chunk before the rank's second one fills up.
+            return min(m, p, (m + 1 + rank) / 2)
         case "dualpipev":
             return p + 0.5
     return float(min(m, p))
