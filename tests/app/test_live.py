@@ -77,7 +77,7 @@ class TestALearnerWatchesARun:
 
     async def test_one_run_at_a_time_and_the_way_back_to_it(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)
-        async with app.run_test(size=WIDE) as pilot:
+        async with app.run_test(size=WIDE, notifications=True) as pilot:
             await start_dp(pilot, outside)
             await pilot.press("escape", "ctrl+r")
             await until_seen(pilot, "is still running: stop it first")
@@ -119,7 +119,7 @@ class TestAStartThatFails:
         app = app_of(blocked, outside)
         async with app.run_test(size=WIDE) as pilot:
             await pilot.press("down", "enter")
-            await until_seen(pilot, "is not a folder")
+            await until_seen(pilot, "--runs-dir DIR")
 
 
 class TestALearnerLeaves:
@@ -145,5 +145,4 @@ class TestALearnerLeaves:
             for keys in ((), ("down", "enter"), ("tab",)):
                 await pilot.press(*keys)
                 bound = set(app.screen.active_bindings)
-                assert not bound & {"ctrl+q", "ctrl+z", "ctrl+p"}
-                assert not [key for key in bound if key.startswith("alt+")]
+                assert not bound & {"ctrl+q", "ctrl+z", "ctrl+p", "alt"}
