@@ -61,7 +61,7 @@ SPEC = LabSpec(
     summary="a job comes to life: processes, ranks, the store where they meet, the process group",
     group="communication",
     params=Params,
-    panes=("bootstrap", "ranks", "log", "checks"),
+    panes=("bootstrap", "ranks", "timeline", "log", "checks"),
     teaches=(
         "why one waits for ten sleeps in turn but only for one of ten at once",
         "world size, rank, local rank and node, and the variables that torchrun sets",
