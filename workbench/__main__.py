@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from workbench.cli import main as command
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command and leave with its exit code."""
-    sys.exit(command())
+    """Run the command and leave with its exit code; ctrl-C is no traceback, not even while modules load."""
+    try:
+        from workbench.cli import main as command
+
+        code = command()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":
