@@ -94,7 +94,7 @@ class Handle:
 
     def is_completed(self) -> bool:
         """Whether the operation is over; does not wait."""
-        return bool(self._work.is_completed())
+        return self._waited or bool(self._work.is_completed())
 
     def wait(self) -> None:
         """Wait for the operation; a second call returns at once.
