@@ -1,0 +1,1 @@
+"""Telemetry: emitter, channel, collector, record, and what is concluded from it."""
