@@ -102,14 +102,15 @@ class Pipeline:
         self.trace, self._losses = [], {}
         row = self.schedule.rows[self.rank]
         for index, action in enumerate(row):
-            for coming in row[index : index + 2]:
-                mail.post(coming)
             arrived = mail.take(action)
+            # Posting and sending are part of the action, not of the waiting between actions.
             start = time.monotonic_ns()
+            for coming in row[index + 1 : index + 2]:
+                mail.post(coming)
             result = self._do(action, arrived)
             self._stretch(action, start)
-            done = Done(action, start, time.monotonic_ns())
             mail.send(action, result)
+            done = Done(action, start, time.monotonic_ns())
             self.trace.append(done)
             if self._watch is not None:
                 self._watch(done)

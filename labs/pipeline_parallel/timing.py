@@ -17,9 +17,9 @@ SLOWEST_MESSAGE = 0.1
 
 
 def judge_time(
-    ctx: Context, found: Sequence[Evidence], schedule: Schedule, costs: Costs, *, paced: bool
+    ctx: Context, found: Sequence[Evidence], schedule: Schedule, costs: Costs, *, judged: bool
 ) -> None:
-    """Tell the bubble as measured beside the simulated one, and check it where the run was paced.
+    """Tell the bubble as measured beside the simulated one, and check it where `judged`: the run was paced.
 
     The simulation counts the time that a message was measured to take, up to a bound: on a busy machine it
     takes a while until a rank that may go on does.
@@ -36,7 +36,7 @@ def judge_time(
     ctx.metric("measured_makespan", makespan_of(rows) * 1e3, "ms")
     ctx.metric("simulated_makespan", plan.makespan * 1e3, "ms")
     ctx.metric("message_time", message * 1e3, "ms")
-    if paced:
+    if judged:
         here, there = measured.idle_over_total * 100, plan.bubbles.idle_over_total * 100
         passed = abs(here - there) <= BUBBLE_POINTS
         shows = "the ranks wait where the schedule makes them wait, and nowhere else"
@@ -67,7 +67,7 @@ def message_time(schedule: Schedule, rows: Sequence[Sequence[Timed]]) -> float:
             if need is not None and schedule.rank_of(need.stage) != rank and ends[need] > free:
                 times.append(timed.start - ends[need])
             free = timed.end
-    return statistics.median(times) if times else 0.0
+    return max(0.0, statistics.median(times)) if times else 0.0
 
 
 def _as_input(action: Action) -> Action:
