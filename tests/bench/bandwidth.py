@@ -1,8 +1,9 @@
 """The bandwidth lab beside a plain `torch.distributed` loop, in one run: `python -m tests.bench.bandwidth`.
 
-Short rounds of both alternate, so that whatever else the machine does falls on both. Printed are the medians
-of all iterations and the ratio: the median over rounds of the two medians of a round. Exit code 1 if it is
-more than 5% away from 1 at any size (all are 1 MiB or more).
+Short rounds of both alternate, so that whatever else the machine does falls on both, and both use the same
+buffers, since two buffers of one size already differ by some percent (huge pages, alignment). Printed are
+the medians of all iterations and the ratio: the median over rounds of the two medians of a round. Exit code
+1 if it is more than 5% away from 1 at any size (all are 1 MiB or more).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def compare(op: Op, size: int, rounds: int, iters: int) -> tuple[float, float, f
     elements = size // 4
     job = Job(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
     case = Case(op, "out_of_place" if op == "all_to_all" else "in_place", elements, job)
-    data, other = torch.ones(elements), torch.zeros(elements)
+    data, other = case.send, case.recv
     lab: list[float] = []
     plain: list[float] = []
     ratios: list[float] = []
