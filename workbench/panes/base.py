@@ -20,8 +20,8 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
     """Shows a snapshot. Subclasses give `lines`; in it they may `say` a fact into the frame."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll_up", "scroll up", show=False),
-        Binding("down", "scroll_down", "scroll down", show=False),
+        Binding("up", "scroll_up", "scroll up", key_display="up", show=False),
+        Binding("down", "scroll_down", "scroll down", key_display="down", show=False),
         Binding("pageup", "page_up", "page up", show=False),
         Binding("pagedown", "page_down", "page down", show=False),
         Binding("home", "scroll_home", "to the first line", show=False),

@@ -103,6 +103,9 @@ class LabScreen(WorkbenchScreen):
         self._wanted = None
         try:
             params, options = self._read(form)
+            self._show_commands(params, options)
+            ranks = options.world_size(self.spec)
+            self.query_one("#machine", Static).update(machine_text(app.machine, ranks, app.glyphs))
             if app.machine is not None:
                 check(self.spec, params, options, app.machine)
                 self._wanted = (params, options)
@@ -112,9 +115,6 @@ class LabScreen(WorkbenchScreen):
         else:
             form.mark("")
             message.update(agent_text(app.agent_state, app.agent_trouble, app.glyphs))
-            self._show_commands(params, options)
-            ranks = options.world_size(self.spec)
-            self.query_one("#machine", Static).update(machine_text(app.machine, ranks, app.glyphs))
 
     def _read(self, form: ParameterForm) -> tuple[msgspec.Struct, RunOptions]:
         common = form.values(form.common)

@@ -43,8 +43,8 @@ class RunScreen(WorkbenchScreen):
         Binding("1", "pane(1)", "pane alone", key_display="1-9"),
         *(Binding(str(digit), f"pane({digit})", "", show=False) for digit in range(2, 10)),
         Binding("0", "pane(0)", "failure alone", show=False),
-        Binding("right", "turn(1)", "next pane", show=False),
-        Binding("left", "turn(-1)", "previous pane", show=False),
+        Binding("right", "turn(1)", "next pane", key_display="right", show=False),
+        Binding("left", "turn(-1)", "previous pane", key_display="left", show=False),
         Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
         Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
@@ -125,7 +125,7 @@ class RunScreen(WorkbenchScreen):
         failed = self.feed.views["failure"].snapshot().failure is not None
         if failed and not self.has_class("-failed"):
             self.add_class("-failed")
-            if self.active is not None:
+            if self.active is not None or self.narrow:
                 self.active = "failure"
             self.rearrange()
 
