@@ -17,10 +17,10 @@ from labs.context import Context, hash_of
 from labs.data_parallel import proofs, theory
 from labs.data_parallel.spec import DataParallelParams
 from labs.models import DeepMLP, output_loss
+from labs.parallel.bucketed import BucketedDataParallel
 from labs.parallel.data import FlatDataParallel, NaiveDataParallel
 
-Replicated = NaiveDataParallel | FlatDataParallel
-VARIANTS: dict[str, type[Replicated]] = {"naive": NaiveDataParallel, "flat": FlatDataParallel}
+Replicated = NaiveDataParallel | FlatDataParallel | BucketedDataParallel
 
 
 @dataclass
@@ -41,7 +41,7 @@ def run(ctx: Context, params: DataParallelParams) -> None:
     # Each rank draws its own weights, as a careless program would: only the broadcast makes them equal.
     module = DeepMLP(params.dim, params.layers, seed=ctx.seed + 1 + ctx.rank).to(ctx.device)
     drawn = [fingerprint(module)]
-    replica = VARIANTS[params.variant](module, ctx.comms)
+    replica = replicate(module, ctx.comms, params)
     proofs.check_start(ctx, gather(proof, drawn), gather(proof, [fingerprint(module)]))
     start = copy.deepcopy(module)
     tell_shards(ctx, module, params)
@@ -54,6 +54,17 @@ def run(ctx: Context, params: DataParallelParams) -> None:
     lone = train_alone(ctx, params, copy.deepcopy(start), proof)
     if lone is not None:
         proofs.check_equal(ctx, journal, module, start, lone)
+
+
+def replicate(module: nn.Module, comms: Comms, params: DataParallelParams) -> Replicated:
+    """Wrap the module in the variant asked for."""
+    match params.variant:
+        case "naive":
+            return NaiveDataParallel(module, comms)
+        case "flat":
+            return FlatDataParallel(module, comms)
+        case "bucketed":
+            return BucketedDataParallel(module, comms, params.bucket_mb)
 
 
 def train(ctx: Context, params: DataParallelParams, replica: Replicated, proof: Comms) -> Journal:

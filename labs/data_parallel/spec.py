@@ -9,15 +9,22 @@ from msgspec import Meta
 
 from labs.params import LabSpec, ParameterError
 
-Variant = Literal["naive", "flat"]
+Variant = Literal["naive", "flat", "bucketed"]
 
 
 class DataParallelParams(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of `workbench --run dp`."""
 
     variant: Annotated[
-        Variant, Meta(description="naive: one all-reduce a parameter; flat: one for all gradients")
+        Variant,
+        Meta(
+            description="naive: one all-reduce a parameter; flat: one for all gradients; "
+            "bucketed: several, which start while backward runs"
+        ),
     ] = "naive"
+    bucket_mb: Annotated[
+        float, Meta(gt=0, le=1024, description="MiB a bucket, for --variant bucketed", extra={"unit": "MiB"})
+    ] = 0.1
     steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 60
     batch: Annotated[int, Meta(ge=2, le=65_536, description="rows of the whole batch, over all ranks")] = 128
     dim: Annotated[int, Meta(ge=2, le=8192, description="width of every layer")] = 128
