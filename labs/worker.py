@@ -12,6 +12,7 @@ import datetime
 import importlib
 import os
 import platform
+import socket
 import sys
 import time
 import traceback
@@ -79,6 +80,11 @@ def _join(asked: Argument, rank: int, emit: emitter.Emitter) -> Context:
     device = torch.device("cuda", local_rank) if asked.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        # One node: no bytes on the network, and no name to look up for the host's own address.
+        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
     if spec_of(asked.lab).debug_detail:
         os.environ.setdefault("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
