@@ -7,7 +7,6 @@ This module loads neither torch nor textual.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
@@ -177,6 +176,8 @@ def check_ranks(spec: LabSpec, world_size: int) -> None:
 
 def nearest(name: str, known: list[str]) -> str:
     """Return `did you mean X? ` for the nearest known name, or an empty string."""
+    import difflib  # only a mistake needs it; the list of labs answers sooner without
+
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}? " if close else ""
 

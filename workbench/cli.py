@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -42,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _unexpected(error: Exception) -> None:
     """A defect of ours or a broken installation: say where, and how to see more."""
+    import traceback
+
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}:{last.lineno}"
     complain(f"{type(error).__name__} at {where}: {error}; {TRACEBACK_VARIABLE}=1 shows the traceback")
