@@ -1,0 +1,1 @@
+"""The zero lab: the same training with optimizer state, gradients and parameters sharded, stage by stage."""
