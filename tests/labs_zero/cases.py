@@ -80,11 +80,18 @@ def adamw(module: nn.Module) -> Optimizer:
     return AdamW(module.parameters(), lr=0.01, weight_decay=0.1)
 
 
-def one_process(world_size: int, steps: int = 4, clip: float = 0.0) -> tuple[State, dict[str, Any]]:
+def sgd(module: nn.Module) -> Optimizer:
+    """An optimizer that a factor on the gradients does not escape, as it escapes Adam."""
+    return SGD(module.parameters(), lr=0.1, momentum=0.9)
+
+
+def one_process(
+    world_size: int, steps: int = 4, clip: float = 0.0, make: Callable[[nn.Module], Optimizer] = adamw
+) -> tuple[State, dict[str, Any]]:
     """Train on the whole batch without any parallelism; seed 0 is rank 0's."""
     torch.manual_seed(0)
     module = Awkward()
-    optimizer = adamw(module)
+    optimizer = make(module)
     for step in range(steps):
         optimizer.zero_grad()
         backward(loss_of(module, *batch(step, world_size), uses_branch(step)))

@@ -124,7 +124,7 @@ def train_broken(comms: Comms, kind: type[BucketedDataParallel]) -> dict[str, Te
     """Three plain steps under a wrapper of the class given."""
     torch.manual_seed(comms.rank)
     replica = kind(cases.Awkward(), comms, 1e-4)
-    optimizer = cases.adamw(replica)
+    optimizer = cases.sgd(replica)
     for step in range(4):
         optimizer.zero_grad()
         x, y = cases.part(comms, step)
@@ -137,13 +137,13 @@ def train_broken(comms: Comms, kind: type[BucketedDataParallel]) -> dict[str, Te
 @pytest.mark.parametrize("kind", [Unwaited, Undivided, Unequal, OneOff])
 def test_a_broken_wrapper_is_seen(kind: type[BucketedDataParallel]) -> None:
     """The comparison with one process must be able to fail."""
-    expected, _ = cases.one_process(2)
+    expected, _ = cases.one_process(2, make=cases.sgd)
     assert max(farthest(state, expected) for state in on_ranks(2, train_broken, kind)) > 1e-3
 
 
 def test_the_unbroken_one_passes_the_same_comparison() -> None:
     """So that the mutations above fail for their own reason."""
-    expected, _ = cases.one_process(2)
+    expected, _ = cases.one_process(2, make=cases.sgd)
     assert max(farthest(s, expected) for s in on_ranks(2, train_broken, BucketedDataParallel)) < 2e-6
 
 

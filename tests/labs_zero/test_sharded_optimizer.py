@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_state_loads_into_any_number_of_ranks(stage: int, world_size: int) -> No
     module = cases.Awkward()
     module.load_state_dict(state)
     plain = AdamW(module.parameters(), lr=9.0)
-    plain.load_state_dict(saved)
+    plain.load_state_dict(copy.deepcopy(saved))
     torch.autograd.backward(cases.loss_of(module, *cases.batch(4, world_size), True))
     plain.step()
     resumed = {name: value.clone() for name, value in module.state_dict().items()}
