@@ -46,7 +46,8 @@ def run(ctx: Context, params: PipelineParams) -> None:
     before = [parameter.detach().clone() for module in stages.values() for parameter in module.parameters()]
     _tell_shards(ctx, schedule, layers)
     pace = pacing.resolve(params.pace_ms, ctx.world_size, pacing.cores(), ctx.device.type)
-    costs = paced_costs(pace, params.backward_ratio, params.checkpoint == "full")
+    # Each stage's forward takes `pace`, and a rank's full depth is as many stages as it holds.
+    costs = paced_costs(pace * schedule.chunks, params.backward_ratio, params.checkpoint == "full")
     ctx.metric("paced", pace, "ms")
     plan = costs
     if costs is not None:

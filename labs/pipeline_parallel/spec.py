@@ -40,7 +40,7 @@ class PipelineParams(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=AUTO,
             le=10_000,
-            description="stretch a rank's forward of a micro-batch to so long; 0: off; -1: 20 where ranks "
+            description="stretch each forward of a stage to so long; 0: off; -1: 20 where ranks "
             "outnumber the cores",
             extra={"unit": "ms"},
         ),
