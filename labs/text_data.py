@@ -9,6 +9,7 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,7 +96,8 @@ class ByteDataset(Dataset[tuple[Tensor, Tensor]]):
 
 
 Loader = DataLoader[tuple[Tensor, Tensor]]
-Sampler = DistributedSampler[tuple[Tensor, Tensor]]
+Sampler = DistributedSampler[Any]
+"""Yields the numbers of the examples (torch annotates it with the type of the examples themselves)."""
 
 
 def rank_loader(
