@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from textual.theme import Theme
 
 from labs.params import LabSpec, ParameterError, nearest
 from launcher.client import Lost
+from launcher.control import Ending
 from launcher.protocol import Finished, Refused, Reply, Warm
 from launcher.rundir import Manifest
 from workbench import palette
@@ -27,7 +29,7 @@ from workbench.screens.help import HelpScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
-from workbench.services import Agent, Services
+from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
 
 CLOSE_S = 5.0
@@ -44,7 +46,11 @@ THEME = Theme(
     surface=palette.SURFACE,
     panel=palette.PANEL,
 )
-INTERRUPTED = 130
+COLLECTOR_S = 5.0
+"""How long a collector may take to write the result after its agent is gone."""
+LEFT_S = 1.0
+"""The same once the agent was closed in order: it has written the result, or never began the run."""
+REFUSED, LOST, INTERRUPTED = 2, 3, 130
 
 
 class WorkbenchApp(App[int], inherit_bindings=False):
@@ -74,6 +80,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self.agent_state: AgentState = "warming"
         self.agent_trouble = ""
         self.current_run = ""
+        self._current: tuple[Path, int] | None = None
+        """Folder of the run in progress, and when it was asked for (ns, monotonic)."""
         self._replay = replay
         self._asked: dict[str, tuple[msgspec.Struct, RunOptions]] = {}
         self._leaving = False
@@ -131,15 +139,25 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             case Warm():
                 self.agent_state = "warm"
             case Finished():
-                self.current_run = ""
+                self._forget_run()
             case Refused(message=text):
-                self.current_run = ""
-                self._trouble(f"refused: {text}")
+                self._give_up(f"refused: {text}", REFUSED)
             case Lost(message=text):
                 self.agent_state, self.agent_trouble = "lost", text
-                self.current_run = ""
-                self._trouble(text)
+                self._give_up(text, LOST)
         self._tell()
+
+    def _forget_run(self) -> None:
+        self.current_run, self._current = "", None
+
+    def _give_up(self, reason: str, exit_code: int) -> None:
+        """The run in progress will not end by itself: say so, and see that it gets its result."""
+        current = self._current
+        self._forget_run()
+        self._trouble(reason)
+        if current is not None:
+            ending = Ending(status="error", exit_code=exit_code, reason=reason)
+            self.run_worker(lambda: conclude(*current, ending, COLLECTOR_S), thread=True)
 
     def _trouble(self, text: str) -> None:
         for screen in self.screen_stack:
@@ -169,6 +187,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             return
         self.current_run = prepared.manifest.run_id
         self._asked[self.current_run] = (params, options)
+        self._current = prepared.folder, time.monotonic_ns()
         agent.request(prepared.request)
         self.open_run(prepared.folder, owned=True)
 
@@ -233,6 +252,11 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         """Leave the agent, waiting at most `CLOSE_S`; does nothing the second time."""
         if self.agent is not None:
             self.agent.close(CLOSE_S)
+        current = self._current
+        if current is not None:
+            self._current = None
+            ending = Ending(status="interrupted", exit_code=INTERRUPTED, reason="the app was left")
+            conclude(*current, ending, LEFT_S)
 
 
 def run_app(options: AppOptions, replay: Path | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -13,9 +14,13 @@ import msgspec
 from labs.catalog import catalog, package_of
 from labs.params import LabSpec
 from launcher.client import AgentClient, Lost
+from launcher.collector_client import result_from_record
+from launcher.control import Ending
 from launcher.protocol import Reply, RunRequest
-from launcher.rundir import Manifest, ProcessId, Result, read_manifest, read_result, run_folders
+from launcher.rundir import RESULT, Manifest, ProcessId, Result, read_manifest, read_result, run_folders
 from workbench.machine import Machine, probe
+
+POLL_S = 0.05
 
 
 class Agent(Protocol):
@@ -73,6 +78,16 @@ def read_guide(lab_id: str) -> str:
     if text.startswith("---\n"):
         _, _, text = text.removeprefix("---\n").partition("\n---\n")
     return text.strip() + "\n"
+
+
+def conclude(folder: Path, requested_ns: int, ending: Ending, patience_s: float) -> None:
+    """Write the result of a run whose agent is gone, unless its collector does so within `patience_s`."""
+    deadline = time.monotonic() + patience_s
+    while not (folder / RESULT).exists():
+        if time.monotonic() >= deadline:
+            result_from_record(folder, requested_ns, {}, ending)
+            return
+        time.sleep(POLL_S)
 
 
 def recent_runs(runs_dir: Path, limit: int = 20) -> Iterator[RecentRun]:

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 from launcher.client import Lost
 from launcher.events import AnyEvent, encode
 from launcher.protocol import Finished, Refused
-from launcher.rundir import EVENTS, RESULT, Manifest, read_manifest, to_json
+from launcher.rundir import EVENTS, RESULT, Manifest, read_manifest, read_result, to_json
 from tests.app.fakes import WIDE, Outside, app_of
 from tests.app.pilot import until, until_over, until_seen
 from tests.app.recording import dp_events, result_of
@@ -99,6 +99,7 @@ class TestAStartThatFails:
             folder = await start_dp(pilot, outside)
             outside.agent.say(Refused(message="another run is in progress", run_id=folder.name))
             await until_seen(pilot, "refused: another run is in progress")
+            await until(pilot, lambda: (folder / RESULT).exists())
 
     async def test_a_lost_agent_is_a_state_and_the_next_run_has_a_new_one(
         self, runs_dir: Path, outside: Outside
@@ -126,11 +127,14 @@ class TestALearnerLeaves:
     async def test_q_in_the_middle_of_a_run_closes_the_agent(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)
         async with app.run_test(size=WIDE) as pilot:
-            await start_dp(pilot, outside)
+            folder = await start_dp(pilot, outside)
             await pilot.press("q")
             await until(pilot, lambda: app.return_code is not None)
         assert outside.agent.closed >= 1
         assert app.return_code == 0
+        result = read_result(folder)
+        assert result is not None
+        assert (result.status, result.exit_code) == ("interrupted", 130)
 
     async def test_ctrl_c_works_while_a_field_is_edited(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)
