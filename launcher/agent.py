@@ -31,7 +31,7 @@ from launcher import lifeline, rank
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
 from launcher.protocol import Warm
-from launcher.service import Service
+from launcher.service import Launch, Service
 
 if TYPE_CHECKING:
     from torch.multiprocessing.spawn import ProcessContext
@@ -230,17 +230,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         multiprocessing.resource_tracker.ensure_running()  # before the collector, which spares it
         collector.start()
         start_forkserver(options.preload)
-        service = Service(replies, collector, _launcher(), options.detached)
+        service = Service(replies, collector, options.detached)
         service.listen(sys.stdin.buffer)
+        launch = _launcher()  # imports torch here while the forkserver imports it there
         wait_until_warm()
         service.reply(Warm(seconds=time.monotonic() - began, torch_version=_torch_version()))
-        service.serve()
+        service.serve(launch)
     finally:
         collector.close()
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _launcher() -> Any:
+def _launcher() -> Launch:
     elastic = Elastic()
 
     def launch(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from launcher.lifeline import identify, send
+from launcher.lifeline import alive, identify, send
 from launcher.protocol import (
     DetachRequest,
     QuitRequest,
@@ -35,6 +35,7 @@ from launcher.protocol import (
 from launcher.rundir import ProcessId
 
 TEMP_PREFIX = "worldsize-agent-"
+OWNER = "agent.json"
 LOG_TAIL_BYTES = 2000
 
 
@@ -57,6 +58,17 @@ def agent_environment(extra: Mapping[str, str], temp: str) -> dict[str, str]:
     return environment
 
 
+def sweep_temp() -> None:
+    """Remove the temporary folders of agents that were killed together with their workbench."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{TEMP_PREFIX}*"):
+        try:
+            owner = msgspec.json.decode((folder / OWNER).read_bytes(), type=ProcessId)
+        except (OSError, msgspec.DecodeError):
+            continue  # another user's, or an agent that is being started
+        if not alive(owner):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class AgentClient:
     """One agent. `on_message` is called from the reader thread with each reply, and once with `Lost`."""
 
@@ -76,6 +88,7 @@ class AgentClient:
         self._identity: ProcessId | None = None
         self._log = -1
         self._temp = ""
+        self._asked = False
         self._leaving = False
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None
@@ -96,6 +109,7 @@ class AgentClient:
         Raises:
             OSError: the process cannot be started.
         """
+        sweep_temp()
         self._temp = tempfile.mkdtemp(prefix=TEMP_PREFIX)
         command = [sys.executable, "-P", "-m", "launcher.agent", "--temp", self._temp]
         command += ["--preload", self._preload] if self._preload else []
@@ -111,11 +125,14 @@ class AgentClient:
                 start_new_session=True,
             )
         self._identity = identify(self._process.pid)
+        if self._identity is not None:
+            (Path(self._temp) / OWNER).write_bytes(msgspec.json.encode(self._identity))
         self._reader = threading.Thread(target=self._read, name="agent-replies", daemon=True)
         self._reader.start()
 
     def request(self, request: RunRequest) -> None:
         """Ask for a run; `Started`, then `Finished` or `Refused` will come."""
+        self._asked = True
         self._send(request)
 
     def stop(self, run_id: str, reason: str, exit_code: int) -> None:
@@ -133,6 +150,9 @@ class AgentClient:
         An agent that has not left after `timeout_s` is killed. Does nothing the second time.
         """
         if self._process is None or self._leaving:
+            return
+        if not self.warm and not self._asked:
+            self.kill()  # still importing torch, nothing to lose
             return
         self._leaving = True
         if not self._detached:
@@ -190,8 +210,7 @@ class AgentClient:
         code = process.wait()
         self.warm = False
         self._close_input()
-        if not self._detached or not self._leaving:
-            shutil.rmtree(self._temp, ignore_errors=True)
+        shutil.rmtree(self._temp, ignore_errors=True)
         if not self._leaving:
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             last = self.stderr_tail()

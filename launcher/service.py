@@ -45,12 +45,9 @@ LEAVE = 130
 class Service:
     """One agent's requests and replies."""
 
-    def __init__(
-        self, replies: BinaryIO, collector: CollectorClient, launch: Launch, detached: bool = False
-    ) -> None:
+    def __init__(self, replies: BinaryIO, collector: CollectorClient, detached: bool = False) -> None:
         self._replies = replies
         self._collector = collector
-        self._launch = launch
         self._detached = detached
         self._leaving = False
         self._current: RunControl | None = None
@@ -75,20 +72,20 @@ class Service:
             signal.signal(number, self._on_signal)
         threading.Thread(target=self._read, args=(requests,), name="requests", daemon=True).start()
 
-    def serve(self) -> None:
+    def serve(self, launch: Launch) -> None:
         """Do runs until asked to quit, or until the workbench is gone (main thread)."""
         while not self._leaving or self._current is not None:
             control = self._runs.get()
             if control is None:
                 continue
             try:
-                self._run(control)
+                self._run(control, launch)
             finally:
                 self._current = None
                 if self._leaving:
                     self._runs.put(None)
 
-    def _run(self, control: RunControl) -> None:
+    def _run(self, control: RunControl, launch: Launch) -> None:
         request = control.request
         try:
             environment = self._collector.open(request, control.requested_ns)
@@ -98,7 +95,7 @@ class Service:
         control.begin()
         self.reply(Started(run_id=request.run_id))
         try:
-            codes = self._launch(control, environment)
+            codes = launch(control, environment)
         finally:
             control.finish()
         exit_code = self._collector.seal(request, control.requested_ns, codes, control.ending)

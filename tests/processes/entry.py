@@ -148,4 +148,5 @@ ACTS: dict[str, Callable[[Path], None]] = {
 }
 
 if __name__ == "__main__":
-    main({"folder": sys.argv[1], "do": sys.argv[2], "who": int(sys.argv[3])})
+    folder, act, who = sys.argv[1:]
+    main({"folder": folder, "do": act, "all": who == "all", "who": -1 if who == "all" else int(who)})
