@@ -74,16 +74,7 @@ def check(
         DRIFT_TOLERANCE,
         "slices trained apart walked the way of the whole model",
     )
-    for op in sorted(set(expected) | set().union(*journal.moved)):
-        seen = {step[op] for step in journal.moved}
-        ctx.check(
-            f"bytes of {op} a step",
-            seen == {expected[op]},
-            measured=max(seen),
-            expected=expected[op],
-            unit="B",
-            shows="S by the rule of nccl-tests, forward and backward, against the formula of this variant",
-        )
+    _traffic(ctx, journal, expected)
     bytes_expected = theory.parameter_bytes(*sizes, ctx.world_size)
     ctx.check(
         "parameter memory",
@@ -94,6 +85,20 @@ def check(
         shows="each rank holds 1/W of what is split, and the little that is not",
     )
     _metrics(ctx, params, expected)
+
+
+def _traffic(ctx: Context, journal: Journal, expected: Counter[str]) -> None:
+    """S of every step, op by op, beside theory's."""
+    for op in sorted(set(expected) | set().union(*journal.moved)):
+        seen = {step[op] for step in journal.moved}
+        ctx.check(
+            f"bytes of {op} a step",
+            seen == {expected[op]},
+            measured=max(seen),
+            expected=expected[op],
+            unit="B",
+            shows="S by the rule of nccl-tests, forward and backward, against the formula of this variant",
+        )
 
 
 def _equal(ctx: Context, name: str, measured: float, tolerance: float, shows: str) -> None:
