@@ -61,7 +61,6 @@ class Recording:
         self._world_size = command.world_size
         self._n = 0
         self._rejected_bytes = 0
-        self._vanishing: dict[int, int] = {}
         self._next_logs = 0.0
         # Real bytes, not zeros that a file system may keep as a hole: room for the result on a full disk.
         (self.folder / rundir.RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
