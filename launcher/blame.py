@@ -76,10 +76,24 @@ def _own_or_gone(evidence: Evidence) -> FailureResult | None:
     """The earliest of the failures that ranks report as their own, and of the ranks that went silently."""
     own = [failure for failure in evidence.failures if not is_victim(failure)]
     first = min(own, key=lambda failure: failure.t, default=None)
+    unheard = _killed_unheard(evidence)
+    if first is None and unheard is not None:
+        return _gone(evidence, unheard)
     gone = _first_gone(evidence)
     if gone is not None and (first is None or evidence.vanished[gone] < first.t):
         return _gone(evidence, gone)
     return None if first is None else _own(evidence, first)
+
+
+def _killed_unheard(evidence: Evidence) -> int | None:
+    """A rank that a signal ended before its first event was sent, so that no connection told of it.
+
+    The ranks that the launcher ended afterwards vanish too, but have no exit code of their own.
+    """
+    told = {failure.rank for failure in evidence.failures} | evidence.ended | set(evidence.vanished)
+    killed = [rank for rank, code in evidence.exit_codes.items() if code < 0 and rank not in told]
+    coded = set(evidence.vanished) & set(evidence.exit_codes)
+    return min(killed) if killed and not coded else None
 
 
 def _first_gone(evidence: Evidence) -> int | None:

@@ -27,6 +27,7 @@ from launcher.events import (
     Dropped,
     End,
     Failure,
+    Hello,
     Lane,
     Log,
     Phase,
@@ -46,7 +47,7 @@ CHUNK = 500
 COLLECTOR_GONE = 77
 """Exit code of a rank whose collector went away."""
 _DROPPABLE = (Span, Scalar, Sample)
-_URGENT = (Failure, Check, End)
+_URGENT = (Failure, Check, End, Hello)
 
 
 class Emitter:

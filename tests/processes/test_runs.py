@@ -64,9 +64,6 @@ def test_a_rank_vanishes_with_exit_code_zero(runner: Runner) -> None:
     assert failure.rank == 1
 
 
-@pytest.mark.xfail(
-    reason="the agent can miss how a killed rank ended, and blames less precisely", strict=False
-)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_rank_is_ended_by_a_signal(runner: Runner, number: signal.Signals) -> None:
     run = runner.start(world_size=3, do="hang", who=1)
@@ -122,9 +119,6 @@ def test_ranks_that_ignore_sigterm_are_killed_after_the_grace_time(runner: Runne
     assert run.finished(3).exit_code == 130
 
 
-@pytest.mark.xfail(
-    reason="the agent can miss how a killed rank ended, and blames less precisely", strict=False
-)
 def test_a_rank_raises_while_another_ignores_sigterm(runner: Runner) -> None:
     run = runner.start(world_size=3, do="ignore", who=0)
     run.all_ready()

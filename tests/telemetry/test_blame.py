@@ -96,6 +96,12 @@ CASES: dict[str, tuple[Evidence, int, str, list[int]]] = {
         "signal",
         [0, 1],
     ),
+    "killed before its first event was sent, the others ended by the launcher": (
+        evidence(vanished={0: 1100 * MS, 1: 1101 * MS}, exit_codes={2: -9}),
+        2,
+        "signal",
+        [],
+    ),
     "killed, and the victims do not call themselves so": (
         evidence(
             failures=[failure(0, 99, "RuntimeError: Connection reset by peer", seq=2)],
