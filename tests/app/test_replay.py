@@ -91,6 +91,8 @@ class TestALearnerReplaysARun:
             assert screen.active is None
             await pilot.resize_terminal(*NARROW)
             await until(pilot, lambda: screen.active == "loss")
+            await pilot.resize_terminal(*WIDE)
+            await until(pilot, lambda: screen.active is None)
 
     async def test_brackets_choose_a_rank(self, recorded: Recorded, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside, recorded("dp-killed"))

@@ -61,6 +61,7 @@ class RunScreen(WorkbenchScreen):
         self.stopping = False
         self._ticks = 0
         self._over = False
+        self._tabs = False
         self._header = RunHeader(feed.manifest, spec, ascii_only=ascii_only, live=owned)
         self._bar = PaneBar()
         self.panes: dict[str, Pane[Any]] = {
@@ -134,6 +135,9 @@ class RunScreen(WorkbenchScreen):
         shown = [name for name in self.names if name != "failure" or self.has_class("-failed")]
         if self.narrow and self.active not in shown:
             self.active = shown[0]
+        if self._tabs and not self.narrow:
+            self.active = None  # the terminal grew: the tab in view gives way to the grid
+        self._tabs = self.narrow
         self.set_class(self.active is not None, "-single")
         for name, pane in self.panes.items():
             pane.is_shown = name in shown and self._in_view(name)
