@@ -19,6 +19,7 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -155,10 +156,15 @@ class Elastic:
         self._control, self._codes = control, {}
         try:
             start = self._api.elastic_launch(self._config(control), rank.run)
-            start(request.entrypoint, argument, environment, request.folder)
+            try:
+                start(request.entrypoint, argument, environment, request.folder)
+            finally:
+                # torch leaves its handler: the signal that breaks a launch would raise in what follows.
+                signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         except (ChildFailedError, SignalException):
             pass  # the codes and the ranks' own events say more
         finally:
+            signal.signal(signal.SIGQUIT, signal.SIG_IGN)
             self._control = None
         return self._codes
 
