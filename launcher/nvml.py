@@ -161,8 +161,12 @@ class Gpus:
 
 
 def same_gpu(uuid: str, other: str | None) -> bool:
-    """Whether two UUIDs name one device; CUDA and NVML differ in the prefix (`GPU-`, `MIG-`) they put."""
-    return bool(other) and uuid[4:].lower() == str(other)[4:].lower()
+    """Whether two UUIDs name one device; CUDA and NVML differ in the prefix that they put, or put none."""
+    return bool(bare := _bare(uuid)) and bare == _bare(other or "")
+
+
+def _bare(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def _text(value: Any) -> str:
