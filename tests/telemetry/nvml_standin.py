@@ -64,10 +64,10 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Card:  # noqa: N802
         return given(self.cards[index])
 
-    def nvmlDeviceGetUUID(self, handle: Card) -> str | bytes:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: Card) -> object:  # noqa: N802
         return given(handle.uuid)
 
-    def nvmlDeviceGetName(self, handle: Card) -> str | bytes:  # noqa: N802
+    def nvmlDeviceGetName(self, handle: Card) -> object:  # noqa: N802
         return given(handle.name)
 
     def nvmlDeviceGetUtilizationRates(self, handle: Card) -> SimpleNamespace:  # noqa: N802
