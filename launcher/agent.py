@@ -150,7 +150,7 @@ class Elastic:
 
     def launch(self, control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
         """Run the ranks of one warm run until all are gone; returns the codes of those that ended so."""
-        from torch.distributed import TCPStore
+        from torch._C._distributed_c10d import TCPStore
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
