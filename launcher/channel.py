@@ -88,16 +88,24 @@ def connect(address: str, secret: str = "", timeout_s: float = HANDSHAKE_S) -> s
     kind, _, place = address.partition(":")
     try:
         if kind == "unix":
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.settimeout(timeout_s)
-            connection.connect(place)
-            return connection
+            return _connect_unix(place, timeout_s)
         connection = socket.create_connection(split_address(place), timeout_s)
     except OSError as error:
         raise ConnectionError(f"no collector at {address}: {error}") from error
     if not prove(connection, secret, first=False):
         connection.close()
         raise ConnectionError(f"the collector at {address} does not know this run's secret")
+    return connection
+
+
+def _connect_unix(path: str, timeout_s: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 

@@ -44,6 +44,10 @@ CAPACITY = 100_000
 """Events that may wait in memory: about 20 MB, a second of the fastest emission measured."""
 CHUNK = 500
 """Events encoded in one go: the interpreter is taken from the step for less than half a millisecond."""
+CLOSE_S = 10.0
+"""How long a rank at its end waits for a reader that takes nothing: its checks and `end` may be unsent."""
+PATIENCE = 10
+"""A flush waits for a slow reader so many times as long as for one that takes nothing."""
 COLLECTOR_GONE = 77
 """Exit code of a rank whose collector went away."""
 _DROPPABLE = (Span, Scalar, Sample)
@@ -65,6 +69,7 @@ class Emitter:
         self._wake = threading.Event()
         self._sent = threading.Condition()
         self._in_flight = False
+        self._moved = 0.0
         self._closing = False
         self._reported = 0
         self._main = threading.main_thread().ident or 0
@@ -111,19 +116,22 @@ class Emitter:
             self.emit(Phase(t=time.monotonic_ns(), rank=self.rank, phase="running"))
 
     def flush(self, timeout_s: float = 2.0) -> bool:
-        """Wait until all that was emitted is in the kernel, at most `timeout_s`; whether it is."""
+        """Wait until all that was emitted is in the kernel; whether it is.
+
+        Gives up when the reader has taken nothing for `timeout_s`: a slow one may take longer to take all.
+        """
         if self._connection is None:
             return True
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         with self._sent:
             while self._buffer or self._kept or self._in_flight or self.dropped != self._reported:
                 self._wake.set()
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= min(max(began, self._moved), began + PATIENCE * timeout_s) + timeout_s:
                     return False
                 self._sent.wait(0.02)
         return True
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def close(self, timeout_s: float = CLOSE_S) -> None:
         """Flush, end the thread and the connection."""
         if self._connection is None:
             return
@@ -187,7 +195,7 @@ class Emitter:
         if count:
             self._reported += count
             events.append(Dropped(t=time.monotonic_ns(), rank=self.rank, count=count))
-        if len(events) == CHUNK:
+        if len(events) >= CHUNK:
             self._wake.set()
         try:
             return encode_lines(events) if events else b""
@@ -208,6 +216,7 @@ class Emitter:
         while data:
             try:
                 data = data[self._connection.send(data) :]
+                self._moved = time.monotonic()
             except BlockingIOError:
                 writable = select.poll()
                 writable.register(self._connection, select.POLLOUT)

@@ -68,12 +68,13 @@ class CollectorProcess:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            answer = wire.decode_answer(line)
-            if isinstance(answer, wire.RankFailed):
-                self.failed.append(answer.rank)
-            else:
-                self.answers.put(answer)
+        with self.process.stdout as lines:
+            for line in lines:
+                answer = wire.decode_answer(line)
+                if isinstance(answer, wire.RankFailed):
+                    self.failed.append(answer.rank)
+                else:
+                    self.answers.put(answer)
         self.answers.put(None)
 
     def send(self, command: wire.Command) -> None:
