@@ -288,6 +288,13 @@ class Comms:
             for work, (kind, tensor, peer), start in zip(works, calls, starts, strict=True)
         ]
 
+    def booked(self, name: str, size: int, call: Callable[[], Any]) -> None:
+        """Book a collective of this group that another library issues: `call` runs it, and waits for it.
+
+        `size` is S; the library's caller knows it.
+        """
+        self._call(name, size, call, async_op=False)
+
     def _point(self, name: str, tensor: Tensor, peer: int, call: Callable[[], Any]) -> None:
         start = self._count(name, tensor.nbytes)
         with self.pending(f"{name} {'to' if name == 'send' else 'from'} rank {self.ranks[peer]}", -1):

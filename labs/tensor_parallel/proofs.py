@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,14 +30,17 @@ class Journal:
     """Split and whole, by step."""
     moved: list[Counter[str]] = field(default_factory=list)
     """S by op, by step."""
+    layers: list[list[Counter[str]]] = field(default_factory=list)
+    """S by op and `<op> calls`, by step and layer (for pairs of layers: by pair)."""
     gradients: float = 0.0
     drift: float = 0.0
     way: float = 0.0
 
-    def note(self, split: float, whole: float, moved: Counter[str]) -> None:
+    def note(self, split: float, whole: float, moved: Counter[str], layers: Sequence[Counter[str]]) -> None:
         """Note one step."""
         self.losses.append((split, whole))
         self.moved.append(moved)
+        self.layers.append([Counter(layer) for layer in layers])
 
 
 def check(
@@ -44,7 +48,6 @@ def check(
     params: TensorParallelParams,
     proof: Comms,
     journal: Journal,
-    expected: Counter[str],
     held: int,
     sizes: tuple[int, int],
 ) -> None:
@@ -74,7 +77,9 @@ def check(
         DRIFT_TOLERANCE,
         "slices trained apart walked the way of the whole model",
     )
+    expected = theory.of_step(params)
     _traffic(ctx, journal, expected)
+    _layers(ctx, params, journal)
     bytes_expected = theory.parameter_bytes(*sizes, ctx.world_size)
     ctx.check(
         "parameter memory",
@@ -99,6 +104,30 @@ def _traffic(ctx: Context, journal: Journal, expected: Counter[str]) -> None:
             unit="B",
             shows="S by the rule of nccl-tests, forward and backward, against the formula of this variant",
         )
+
+
+def _layers(ctx: Context, params: TensorParallelParams, journal: Journal) -> None:
+    """Bytes and calls of every layer in every step, beside theory's; and a line a layer for the log."""
+    expected = theory.of_layers(params)
+    for place, layer in enumerate(journal.layers[-1]):
+        ctx.say(f"{theory.layer_name(params, place)} in a step: {theory.words(layer)}")
+    wrong = [
+        (measured, wanted)
+        for step in journal.layers
+        for measured, wanted in zip(step, expected, strict=True)
+        if measured != wanted
+    ]
+    shown = wrong[0] if wrong else (journal.layers[-1][-1], expected[-1])
+    ctx.check(
+        "bytes and calls of each layer",
+        not wrong,
+        measured=theory.words(shown[0]),
+        expected=theory.words(shown[1]),
+        shows="what each layer sends forward and backward, and in how many collectives",
+    )
+    last = journal.layers[-1][-1]
+    ctx.metric("layer_bytes", sum(last[op] for op in theory.OPS), "B")
+    ctx.metric("layer_calls", sum(last[f"{op} calls"] for op in theory.OPS))
 
 
 def _equal(ctx: Context, name: str, measured: float, tolerance: float, shows: str) -> None:

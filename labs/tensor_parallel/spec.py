@@ -16,8 +16,11 @@ class TensorParallelParams(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of `workbench --run tp`."""
 
     variant: Annotated[
-        Literal["megatron", "gather"],
-        Meta(description="megatron: column-row pairs; gather: columns, activations all-gathered"),
+        Literal["megatron", "gather", "dtensor"],
+        Meta(
+            description="megatron: column-row pairs; gather: columns, activations all-gathered; "
+            "dtensor: the pairs by PyTorch's parallelize_module"
+        ),
     ] = "megatron"
     model: Annotated[
         Literal["mlp", "lm"], Meta(description="mlp: the deep MLP; lm: a small transformer over bytes")
@@ -53,7 +56,7 @@ def validate(params: TensorParallelParams, world_size: int) -> None:
 def _validate_mlp(params: TensorParallelParams) -> None:
     if params.sequence_parallel:
         raise ParameterError("--sequence-parallel", "the mlp has no sequence; give --model lm with it")
-    if params.variant == "megatron" and params.layers % 2:
+    if params.variant != "gather" and params.layers % 2:
         raise ParameterError(
             "--layers", f"{params.layers} layers make no column-row pairs; give an even number"
         )
@@ -62,7 +65,7 @@ def _validate_mlp(params: TensorParallelParams) -> None:
 def _validate_lm(params: TensorParallelParams, world_size: int) -> None:
     if params.variant == "gather":
         raise ParameterError(
-            "--variant", "gather splits the mlp only; give --model mlp, or --variant megatron"
+            "--variant", "gather splits the mlp only; give --model mlp, or --variant megatron or dtensor"
         )
     if params.heads % world_size:
         fitting = -(-params.heads // world_size) * world_size
@@ -102,6 +105,7 @@ SPEC = LabSpec(
         "column then row: one all-reduce forward and one backward a pair",
         "heads and vocabulary split too, the loss without gathering the logits",
         "sequence parallel: the same bytes, activations 1/W in size",
+        "bytes and calls a layer, and what a pipeline would send for the same model",
     ),
     min_ranks=2,
     max_ranks=64,

@@ -7,8 +7,13 @@ is rows x width x 4 bytes in fp32. (Shoeybi et al. 2019, section 3; Korthikanti 
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labs.tensor_parallel.spec import TensorParallelParams
 
 FP32 = 4
+OPS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 Traffic = Counter[str]
 """S by op, of one step on one rank."""
 
@@ -41,6 +46,49 @@ def language_model(rows: int, dim: int, layers: int, sequence: bool) -> Traffic:
     norms = (2 * layers + 1) * dim * FP32
     each = 2 * (2 * layers + 1) * activation
     return Counter({"all_gather": each, "reduce_scatter": each, "all_reduce": loss + norms})
+
+
+def of_step(params: TensorParallelParams) -> Traffic:
+    """Return S by op of one step of the lab."""
+    if params.model == "lm":
+        rows = params.batch * params.context
+        return language_model(rows, params.dim, params.layers, params.sequence_parallel)
+    formula = gathered_mlp if params.variant == "gather" else paired_mlp
+    return formula(params.batch, params.dim, params.layers)
+
+
+def of_layers(params: TensorParallelParams) -> list[Traffic]:
+    """Return S by op, and calls under `<op> calls`, of each layer; of each pair where layers are paired.
+
+    The first layer of an MLP sends less: its input is whole and needs no gradient.
+    """
+    rows = params.batch * (params.context if params.model == "lm" else 1)
+    activation = rows * params.dim * FP32
+
+    def calls(count: int, *ops: str) -> Traffic:
+        tally: Traffic = Counter()
+        for op in ops if count else ():
+            tally.update({op: count * activation, f"{op} calls": count})
+        return tally
+
+    if params.model == "lm":
+        ops = ("all_gather", "reduce_scatter") if params.sequence_parallel else ("all_reduce",)
+        return [calls(4, *ops)] * params.layers
+    if params.variant == "gather":
+        return [calls(0), *[calls(1, "all_gather", "reduce_scatter")] * (params.layers - 1)]
+    return [calls(1, "all_reduce"), *[calls(2, "all_reduce")] * (params.layers // 2 - 1)]
+
+
+def layer_name(params: TensorParallelParams, place: int) -> str:
+    """Return what the layers are called: `layer 3`, or `layers 2 and 3` for a pair."""
+    paired = params.model == "mlp" and params.variant != "gather"
+    return f"layers {2 * place} and {2 * place + 1}" if paired else f"layer {place}"
+
+
+def words(tally: Traffic) -> str:
+    """Say a layer's traffic: `2 all_reduce of 8192 B in all`."""
+    told = [f"{tally[f'{op} calls']} {op} of {tally[op]} B in all" for op in OPS if tally[f"{op} calls"]]
+    return ", ".join(told) or "nothing"
 
 
 def busiest_link(traffic: Traffic, world_size: int) -> float:

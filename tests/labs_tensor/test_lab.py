@@ -22,13 +22,16 @@ SMALL_LM: dict[str, Any] = {**SMALL, "model": "lm", "dim": 32, "layers": 2, "hea
         (2, SMALL_LM),
         (4, SMALL_LM),
         (4, {**SMALL_LM, "sequence_parallel": True}),
+        (2, {**SMALL, "variant": "dtensor"}),
+        (2, {**SMALL_LM, "variant": "dtensor"}),
+        (2, {**SMALL_LM, "variant": "dtensor", "sequence_parallel": True}),
     ],
 )
 def test_every_variant_equals_one_process(world_size: int, params: dict[str, Any]) -> None:
     run = run_lab("tp", world_size, params)
     values(run)
     assert not run.red, {name: run.checks[name].measured for name in run.red}
-    assert "parameter memory" in run.checks
+    assert {"parameter memory", "bytes and calls of each layer"} <= run.checks.keys()
 
 
 def no_backward_sum() -> None:
@@ -59,9 +62,9 @@ def neighbour_slice() -> None:
 
 def keep_norms_partial() -> None:
     """Sequence parallel without the all-reduce of the norms' gradients."""
-    from labs.tensor_parallel import lab
+    from labs.tensor_parallel import subjects
 
-    lab.__dict__["finish_partial_gradients"] = lambda module, comms, sequence: None
+    subjects.__dict__["finish_partial_gradients"] = lambda module, comms, sequence: None
 
 
 def slice_instead_of_scatter() -> None:
@@ -74,10 +77,45 @@ def slice_instead_of_scatter() -> None:
     tensor_ops._GatherForParts.backward = staticmethod(broken)  # type: ignore[method-assign]
 
 
+def twin_keeps_partial_gradients() -> None:
+    """parallelize_module without the redistribution of gradients: norms partial, the embedding's whole."""
+    from labs.parallel import tensor_torch
+
+    tensor_torch.finish_gradients = lambda module: None
+
+
+def twin_enters_thrice() -> None:
+    """A plan whose queries, keys and values each take the whole input: their gradients are summed apart."""
+    from labs.parallel import tensor_torch
+
+    plan = tensor_torch._layer_plan
+    tensor_torch._layer_plan = lambda stream, sequence: {
+        name: style for name, style in plan(stream, sequence).items() if "." in name
+    }
+
+
 @pytest.mark.parametrize(
     ("broken", "params", "red"),
     [
-        (no_backward_sum, SMALL, {"gradients equal one process", "bytes of all_reduce a step"}),
+        (
+            no_backward_sum,
+            SMALL,
+            {
+                "gradients equal one process",
+                "bytes of all_reduce a step",
+                "bytes and calls of each layer",
+            },
+        ),
+        (
+            twin_keeps_partial_gradients,
+            {**SMALL_LM, "variant": "dtensor", "sequence_parallel": True},
+            {"gradients equal one process", "bytes of all_reduce a step"},
+        ),
+        (
+            twin_enters_thrice,
+            {**SMALL_LM, "variant": "dtensor"},
+            {"bytes of all_reduce a step", "bytes and calls of each layer"},
+        ),
         (sum_backward_too, SMALL, {"gradients equal one process"}),
         (neighbour_slice, SMALL, {"losses equal one process"}),
         (

@@ -6,7 +6,7 @@ import pytest
 
 from labs.params import ParameterError, parse
 from labs.tensor_parallel import theory
-from labs.tensor_parallel.spec import SPEC
+from labs.tensor_parallel.spec import SPEC, TensorParallelParams
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,13 @@ from labs.tensor_parallel.spec import SPEC
     [
         ({"dim": "10"}, 4, "--dim", "multiple of 4"),
         ({"layers": "3"}, 2, "--layers", "even number"),
+        ({"layers": "3", "variant": "dtensor"}, 2, "--layers", "even number"),
         ({"sequence_parallel": True}, 2, "--sequence-parallel", "--model lm"),
         ({"model": "lm", "variant": "gather"}, 2, "--variant", "--model mlp"),
         ({"model": "lm", "heads": "6", "dim": "96"}, 4, "--heads", "--heads 8, or --nproc 3"),
         ({"model": "lm", "heads": "4", "dim": "60"}, 4, "--dim", "even width"),
         ({"model": "lm", "context": "30", "sequence_parallel": True}, 4, "--context", "30 bytes"),
-        ({"variant": "colum"}, 2, "--variant", "allowed: gather, megatron"),
+        ({"variant": "colum"}, 2, "--variant", "allowed: dtensor, gather, megatron"),
     ],
 )
 def test_bad_combinations_name_the_flag(
@@ -36,6 +37,26 @@ def test_bytes_of_each_variant_by_hand() -> None:
     assert theory.gathered_mlp(16, 64, 4) == {"all_gather": 4 * activation, "reduce_scatter": 3 * activation}
     plain = theory.language_model(16, 64, 2, sequence=False)
     assert plain == {"all_reduce": 10 * activation + 3 * 16 * 4}
+
+
+def test_bytes_and_calls_of_each_layer_by_hand() -> None:
+    activation = 16 * 64 * 4
+    paired = theory.of_layers(TensorParallelParams())
+    assert [theory.words(layer) for layer in paired] == [
+        f"1 all_reduce of {activation} B in all",
+        f"2 all_reduce of {2 * activation} B in all",
+    ]
+    gathered = theory.of_layers(TensorParallelParams(variant="gather"))
+    assert gathered[0] == {}
+    assert gathered[3] == {
+        "all_gather": activation,
+        "all_gather calls": 1,
+        "reduce_scatter": activation,
+        "reduce_scatter calls": 1,
+    }
+    sequence = theory.of_layers(TensorParallelParams(model="lm", sequence_parallel=True))
+    assert sequence[0]["all_gather calls"] == sequence[0]["reduce_scatter calls"] == 4
+    assert theory.layer_name(TensorParallelParams(), 1) == "layers 2 and 3"
 
 
 def test_sequence_parallel_sends_the_same_bytes_but_for_the_norms() -> None:
