@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss, parameter_count
-from labs.text_data import ByteDataset, DataError, corpus, rank_loader, whole_batch
+from labs.sharded_data import rank_loader
+from labs.text_data import ByteDataset, whole_batch
+from labs.text_files import DataError, corpus
 
 
 @pytest.mark.parametrize("tie", [False, True])
@@ -55,7 +57,7 @@ def test_loss_falls_on_the_library_s_own_text() -> None:
     loader, _ = rank_loader(ByteDataset(corpus(limit=1 << 16), 32, 320), 0, 1, 16, seed=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
-    for inputs, targets in loader:
+    for _, inputs, targets in loader:
         loss = next_byte_loss(model(inputs), targets)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -98,7 +100,7 @@ def test_a_person_s_folder(tmp_path: Path) -> None:
     (tmp_path / "c.bin").write_bytes(b"never")
     assert corpus(str(tmp_path)) == b"firstsecond"
     assert corpus(str(tmp_path), limit=7) == b"firstse"
-    with pytest.raises(DataError, match="not a folder"):
+    with pytest.raises(DataError, match="does not exist"):
         corpus(str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"place .*\.txt"):
