@@ -63,8 +63,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the workbench must know of a lab without loading torch.
 
-    `validate(params, world_size)` raises `ParameterError` for combinations that no single field can refuse;
-    `panes` names the panes of the run screen in their order.
+    `validate(params, world_size)` raises `ParameterError` for combinations that no single field can refuse,
+    `validate_device(params, device)` for what the device of the run ("cpu" or "cuda") cannot do; `panes` names the panes of the run screen in their order.
     """
 
     id: str
@@ -80,6 +80,7 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     debug_detail: bool = True
     """Whether ranks run with TORCH_DISTRIBUTED_DEBUG=DETAIL (off where time is measured)."""
     validate: Callable[[Any, int], None] | None = None
+    validate_device: Callable[[Any, str], None] | None = None
 
 
 def fields_of(params: type[msgspec.Struct]) -> tuple[Field, ...]:

@@ -35,6 +35,8 @@ def argument_of(argv: Sequence[str], world_size: int, local_world_size: int) -> 
     device = own.get("--device", "auto")
     if device == "auto":
         device = "cuda" if torch.cuda.device_count() >= local_world_size else "cpu"
+    if spec.validate_device is not None:
+        spec.validate_device(params, device)
     numbers = {}
     for flag, kind in (("--seed", int), ("--pace-ms", float), ("--pg-timeout-s", float)):
         if flag in own:

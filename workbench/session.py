@@ -77,7 +77,9 @@ def check(spec: LabSpec, params: msgspec.Struct, options: RunOptions, machine: M
     check_ranks(spec, world_size)
     if spec.validate is not None:
         spec.validate(params, world_size)
-    backend_for(machine, world_size, options.device)
+    _, device, _ = backend_for(machine, world_size, options.device)
+    if spec.validate_device is not None:
+        spec.validate_device(params, device)
     if not machine.torch:
         raise ParameterError(
             "torch",
