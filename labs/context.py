@@ -98,14 +98,15 @@ class Context:
         tensor: Tensor,
         *,
         origin: Sequence[int] | None = None,
-        values: bool = True,
     ) -> None:
         """Tell a tensor: its values when it has at most 64 elements, else statistics and a hash.
 
         `origin` gives for each element the rank it came from (-1: several combined, -2: never written).
         """
+        if not self.emit.connected:  # statistics and hash of a tensor cost what a step may not
+            return
         flat = tensor.detach().reshape(-1)
-        small = values and flat.numel() <= SMALL
+        small = flat.numel() <= SMALL
         numbers = flat.to(torch.float64)
         known = flat.numel() > 0
         self.emit.emit(
@@ -125,6 +126,25 @@ class Context:
                 min=float(numbers.min()) if known and not small else None,
                 max=float(numbers.max()) if known and not small else None,
                 hash=hash_of([tensor]),
+            )
+        )
+
+    def digest(self, name: str, moment: Moment, tensors: Sequence[Tensor], digest: str) -> None:
+        """Tell tensors, laid end to end, by their hash alone: what every step can afford.
+
+        `digest` is what `hash_of(tensors)` returned, which a lab that compares its ranks knows already.
+        """
+        self.emit.emit(
+            events.Tensor(
+                t=_now(),
+                rank=self.rank,
+                name=name,
+                moment=moment,
+                shape=(sum(tensor.numel() for tensor in tensors),),
+                dtype=str(tensors[0].dtype).removeprefix("torch."),
+                device=str(tensors[0].device),
+                step=self.recorder.step,
+                hash=digest,
             )
         )
 

@@ -93,8 +93,10 @@ def train(ctx: Context, params: DataParallelParams, replica: Replicated, proof: 
 def note(ctx: Context, journal: Journal, module: nn.Module, loss: float, batch: int, proof: Comms) -> None:
     """Tell this step's loss and the parameters' hash, and learn those of the other ranks."""
     ctx.scalar("loss", loss)
-    ctx.tensor("parameters", "after", flat_parameters(module), values=False)
-    seen = gather(proof, [fingerprint(module), bits_of(loss)])
+    parameters = list(module.parameters())
+    digest = hash_of(parameters)
+    ctx.digest("parameters", "after", parameters, digest)
+    seen = gather(proof, [int(digest, 16), bits_of(loss)])
     journal.hashes.append([hashed for hashed, _ in seen])
     losses = [loss_of_bits(bits) for _, bits in seen]
     journal.losses.append(losses)
@@ -187,11 +189,6 @@ def fingerprint(module: nn.Module) -> int:
 def gradients_of(module: nn.Module) -> list[Tensor]:
     """Return copies of all gradients, in the module's order."""
     return [p.grad.clone() for p in module.parameters() if p.grad is not None]
-
-
-def flat_parameters(module: nn.Module) -> Tensor:
-    """Return all parameters end to end."""
-    return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
 
 
 def bits_of(number: float) -> int:
