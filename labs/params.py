@@ -64,7 +64,8 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the workbench must know of a lab without loading torch.
 
     `validate(params, world_size)` raises `ParameterError` for combinations that no single field can refuse,
-    `validate_device(params, device)` for what the device of the run ("cpu" or "cuda") cannot do; `panes` names the panes of the run screen in their order.
+    `validate_device(params, device)` for what the device of the run ("cpu" or "cuda") cannot do; `panes`
+    names the panes of the run screen in their order.
     """
 
     id: str
