@@ -1,4 +1,4 @@
-"""Optimizers work without the compiler being loaded; asked in a fresh process."""
+"""Optimizers and given gradients work without the compiler being loaded; asked in a fresh process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,20 @@ spare_the_compiler()
 spare_the_compiler()
 kinds = [(torch.optim.AdamW, {}), (torch.optim.Adam, {"amsgrad": True}), (torch.optim.SGD, {"momentum": 0.9})]
 spared = [trained(kind, **options) for kind, options in kinds]
+inner = torch.ones(2, 3, requires_grad=True)
+outer = inner * 2
+torch.autograd.backward([outer], [torch.full((2, 3), 5.0)])
+edge = torch.autograd.graph.get_gradient_edge(inner.sin())
+(through,) = torch.autograd.grad([edge], [inner], [torch.ones(2, 3)])
+assert torch.equal(inner.grad, torch.full((2, 3), 10.0)) and torch.equal(through, inner.detach().cos())
 assert "torch._dynamo" not in sys.modules
+assert "sympy" not in sys.modules
+try:
+    torch.autograd.backward([inner * 2], [torch.ones(3, 2)])
+except RuntimeError as error:
+    assert "Mismatch in shape" in str(error)
+else:
+    raise AssertionError("a gradient of another shape was taken")
 import torch._dynamo
 assert all(torch.equal(a, trained(k, **o)) for a, (k, o) in zip(spared, kinds))
 print("done")
