@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Literal
 
 import msgspec
+
+STOP_SIGNAL = signal.SIGUSR1
+"""Sent to an agent by a process that is not its workbench: end the run in progress, and serve on."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, tag="run", tag_field="op"):

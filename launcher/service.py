@@ -20,6 +20,7 @@ import msgspec
 from launcher.collector_client import CollectorClient, CollectorError
 from launcher.control import RunControl
 from launcher.protocol import (
+    STOP_SIGNAL,
     DetachRequest,
     Finished,
     QuitRequest,
@@ -70,6 +71,7 @@ class Service:
         """Start the thread that reads requests until EOF, and take over the ending signals."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
+        signal.signal(STOP_SIGNAL, self._on_stop)
         threading.Thread(target=self._read, args=(requests,), name="requests", daemon=True).start()
 
     def serve(self, launch: Launch) -> None:
@@ -153,6 +155,12 @@ class Service:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._leave(f"the agent got {signal.Signals(number).name}", 128 + number)
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        """Somebody ran `workbench --stop`: the run ends as a terminated one, the agent serves on."""
+        current = self._current
+        if current is not None:
+            current.stop("stopped by workbench --stop", 128 + signal.SIGTERM)
 
     def _rank_failed(self, rank: int) -> None:
         current = self._current

@@ -95,7 +95,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             self.open_run(self._replay, owned=False)
         self._watch_signals()
         self.run_worker(self._probe, thread=True)
-        self._warm()
+        if self._replay is None:
+            self.warm_up()
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -110,6 +111,11 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     def _machine_known(self, machine: Machine) -> None:
         self.machine = machine
         self._tell()
+
+    def warm_up(self) -> None:
+        """Start the agent, if there never was one; opened on a run, the app waits until home is seen."""
+        if self.agent is None:
+            self._warm()
 
     def _warm(self) -> None:
         """Start an agent in a thread, so that torch loads while the person reads."""

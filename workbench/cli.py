@@ -92,6 +92,11 @@ def _run(words: list[str], common: tuple[Field, ...]) -> int:
         say(session.torchrun_command(spec, params, options, device))
         return OK
 
+    if flags.detach:
+        from workbench import elsewhere
+
+        return elsewhere.start(spec, params, options, found, as_json=flags.json)
+
     from workbench import headless
 
     return headless.run(spec, params, options, found, as_json=flags.json, quiet=flags.quiet)
@@ -126,14 +131,15 @@ def _page(words: list[str]) -> int:
     if len(pages) > 1:
         raise ParameterError(f"--{pages[1]}", f"does not go with --{pages[0]}; give one of them")
     flags = read(usage.PageFlags, given)
-    if given.get("replay") == "":
-        raise ParameterError("--replay", "needs a run: its id, a unique prefix, latest, or a folder")
+    for name in usage.OF_A_RUN:
+        if given.get(name) == "":
+            raise ParameterError(f"--{name}", "needs a run: its id, a unique prefix, latest, or a folder")
     page = pages[0] if pages else "app"
     if flags.json and page not in ("list", "runs", "doctor"):
         raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
     if flags.runs_dir and page in ("list", "version"):
         raise ParameterError("--runs-dir", f"does not go with --{page}")
-    if page not in ("app", "replay"):
+    if page not in ("app", "replay", "attach"):
         for name in usage.APP_ONLY:
             if name in given:
                 raise ParameterError(f"--{name}", f"shapes the app; it does not go with --{page}")
@@ -178,13 +184,23 @@ def _doctor(flags: usage.PageFlags) -> int:
     return doctor.show(flags.runs_dir, flags.json)
 
 
+def _stop(flags: usage.PageFlags) -> int:
+    from workbench import elsewhere, runs, session
+
+    return elsewhere.stop(runs.resolve(flags.stop, session.runs_dir_of(flags.runs_dir), "--stop"))
+
+
 def _app(flags: usage.PageFlags) -> int:
     from workbench import runs, session
     from workbench.options import AppOptions
 
     runs_dir = session.runs_dir_of(flags.runs_dir)
-    replay = runs.resolve(flags.replay, runs_dir, "--replay") if flags.replay else None
+    flag, name = ("--attach", flags.attach) if flags.attach else ("--replay", flags.replay)
+    opened = runs.resolve(name, runs_dir, flag) if name else None
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        if opened is not None:
+            status = runs.load(opened).status
+            raise ParameterError(flag, f"needs a terminal on stdin and stdout; {opened.name}: {status}")
         raise ParameterError(
             "terminal",
             "the app needs one on stdin and stdout; without one, run a lab headless: workbench --run LAB "
@@ -200,7 +216,7 @@ def _app(flags: usage.PageFlags) -> int:
 
     from workbench.app import run_app
 
-    return run_app(options, replay)
+    return run_app(options, opened)
 
 
 PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
@@ -209,5 +225,7 @@ PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "runs": _runs,
     "doctor": _doctor,
     "replay": _app,
+    "attach": _app,
+    "stop": _stop,
     "app": _app,
 }

@@ -12,6 +12,7 @@ import msgspec
 
 from launcher.record import Tail
 from launcher.rundir import EVENTS, RESULT, Manifest, Result, read_manifest, read_result
+from workbench.runs import state_of
 from workbench.views.base import View
 from workbench.views.registry import VIEWS
 from workbench.views.run import RunView
@@ -36,6 +37,11 @@ class Feed:
         self.run = RunView(self.manifest)
         self.views: dict[str, View[Any]] = {name: VIEWS[name](self.manifest) for name in panes}
         self._tail = Tail(folder / EVENTS)
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody writes the record any more and it has no result."""
+        return self.result is None and not self._over() and state_of(self.manifest, None) == "lost"
 
     @property
     def behind(self) -> bool:

@@ -23,7 +23,7 @@ from launcher.client import AgentClient, Lost
 from launcher.collector_client import result_from_record
 from launcher.control import Ending
 from launcher.events import decode
-from launcher.protocol import Finished, Refused, Reply, Warm
+from launcher.protocol import Finished, Refused, Reply, Started, Warm
 from launcher.record import Tail
 from launcher.rundir import EVENTS, Result, read_result, to_json
 from workbench import report, session
@@ -80,12 +80,21 @@ def signals_into(inbox: Inbox) -> Iterator[None]:
 class Headless:
     """One run, followed to its end."""
 
-    def __init__(self, prepared: session.Prepared, client: AgentClient, inbox: Inbox, quiet: bool) -> None:
+    def __init__(
+        self,
+        prepared: session.Prepared,
+        client: AgentClient,
+        inbox: Inbox,
+        quiet: bool,
+        until_started: bool = False,
+    ) -> None:
+        """With `until_started` the run is left to itself once its ranks are being started."""
         self._run_id = prepared.manifest.run_id
         self._folder = prepared.folder
         self._request = prepared.request
         self._client = client
         self._inbox = inbox
+        self._until_started = until_started
         self._tail = Tail(prepared.folder / EVENTS)
         self._requested_ns = 0
         self._interrupt: Interrupt | None = None
@@ -120,6 +129,8 @@ class Headless:
                 self._stop(message)
             case Finished(run_id=run_id) if run_id == self._run_id:
                 return message.exit_code
+            case Started() if self._until_started and self._interrupt is None:
+                return 0
             case Warm() if self._progress is not None:
                 self._progress.warm()
             case Refused():
@@ -207,15 +218,20 @@ def run(
     with signals_into(inbox):
         prepared = session.prepare(spec, params, options, machine)
         try:
-            prepared = _with_agent(prepared, client)
+            prepared = with_agent(prepared, client)
             code = Headless(prepared, client, inbox, quiet).follow()
-            _print(prepared, as_json)
+            show_result(prepared, as_json)
         finally:
             client.close()
     return code
 
 
-def _with_agent(prepared: session.Prepared, client: AgentClient) -> session.Prepared:
+def with_agent(prepared: session.Prepared, client: AgentClient) -> session.Prepared:
+    """Start the agent and name it in the run's manifest.
+
+    Raises:
+        ParameterError: it cannot be started; the run's folder is removed.
+    """
     try:
         client.start()
     except OSError as error:
@@ -224,7 +240,8 @@ def _with_agent(prepared: session.Prepared, client: AgentClient) -> session.Prep
     return session.adopt(prepared, client.identity)
 
 
-def _print(prepared: session.Prepared, as_json: bool) -> None:
+def show_result(prepared: session.Prepared, as_json: bool) -> None:
+    """Print the verdict of a run that is over."""
     result = read_result(prepared.folder)
     if result is None:
         complain(f"the run has no result; its record is in {prepared.folder}")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from labs.params import ParameterError, nearest
+from launcher.lifeline import alive
 from launcher.rundir import MANIFEST, Manifest, Result, read_manifest, read_result, run_folders
 
 LATEST = "latest"
+State = Literal["ended", "running", "lost", "elsewhere"]
 
 
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +26,21 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """`passed`, `failed`, `error`, `interrupted`, or `no result`."""
-        return self.result.status if self.result is not None else "no result"
+        """`passed`, `failed`, `error`, `interrupted`; without a result `running`, `lost` or `no result`."""
+        if self.result is not None:
+            return self.result.status
+        state = state_of(self.manifest, None)
+        return "no result" if state == "elsewhere" else state
+
+
+def state_of(manifest: Manifest, result: Result | None) -> State:
+    """Tell whether a run ended, still runs, was lost with its agent, or runs where it cannot be seen."""
+    if result is not None:
+        return "ended"
+    host = str(manifest.machine.get("hostname", ""))
+    if manifest.owner is None or (host and host != platform.node()):
+        return "elsewhere"
+    return "running" if alive(manifest.owner) else "lost"
 
 
 def load(folder: Path) -> KeptRun:

@@ -44,6 +44,9 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     quiet: Annotated[bool, Meta(description="no progress on stderr")] = False
+    detach: Annotated[
+        bool, Meta(description="leave the run to itself once it has begun; it survives the terminal")
+    ] = False
     dry_run: Annotated[bool, Meta(description="print the equivalent torchrun command and start nothing")] = (
         False
     )
@@ -60,6 +63,13 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
             description="open a run's record in the app: its id, a unique prefix, latest, or a folder",
             extra={"unit": "RUN"},
         ),
+    ] = ""
+    attach: Annotated[
+        str,
+        Meta(description="watch a run that another process started, live", extra={"unit": "RUN"}),
+    ] = ""
+    stop: Annotated[
+        str, Meta(description="end a run, whoever started it, and say how it ended", extra={"unit": "RUN"})
     ] = ""
     doctor: Annotated[bool, Meta(description="what this machine has, and what is wrong with it")] = False
     version: Annotated[bool, Meta(description="the version")] = False
@@ -80,7 +90,9 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 APP_ONLY = ("ascii", "mouse", "refresh", "theme")
-PAGES = ("list", "runs", "replay", "doctor", "version")
+PAGES = ("list", "runs", "replay", "attach", "stop", "doctor", "version")
+OF_A_RUN = ("replay", "attach", "stop")
+"""The pages whose value names a run."""
 
 
 def run_fields() -> tuple[Field, ...]:
@@ -99,6 +111,8 @@ def overview() -> str:
         "workbench --list [--json]                the labs",
         "workbench --runs [--json]                the runs that are kept",
         "workbench --replay RUN                   open a run's record in the app",
+        "workbench --attach RUN                   watch a run that another process started",
+        "workbench --stop RUN                     end a run, whoever started it",
         "workbench --doctor [--json]              what this machine has",
         "workbench --version",
         "",
@@ -107,7 +121,7 @@ def overview() -> str:
         "Options of --run:",
         *_rows(field for field in run_fields() if field.name != "run"),
         "",
-        "Options of the app and of --replay:",
+        "Options of the app, of --replay and of --attach:",
         *_rows(field for field in fields_of(PageFlags) if field.name in APP_ONLY),
         "",
         "Exit codes: 0 every check passed, 1 a check failed, 2 wrong usage or environment, 3 a worker",

@@ -26,12 +26,12 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
 
     NAME = "header"
 
-    def __init__(self, manifest: Manifest, spec: LabSpec | None, *, ascii_only: bool, live: bool) -> None:
+    def __init__(self, manifest: Manifest, spec: LabSpec | None, *, ascii_only: bool, owned: bool) -> None:
         super().__init__(ascii_only=ascii_only)
         self._manifest = manifest
         self._title = spec.title if spec is not None else "lab not installed here"
-        self._live = live
-        self.stopping = self.warming = False
+        self._owned = owned
+        self.stopping = self.warming = self.lost = False
         self.trouble = ""
         self.problem = ""
 
@@ -49,7 +49,8 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         manifest = self._manifest
         dot = f" {self.glyphs.dot} "
         paced = f"{dot}paced {manifest.paced_ms:g} ms" if manifest.paced_ms else ""
-        source = "" if self._live else f"{dot}record"
+        over = self.shown is not None and self.shown.over
+        source = "" if self._owned else f"{dot}record" if over or self.lost else f"{dot}attached, read-only"
         facts = f"{dot}{manifest.world_size} ranks{dot}{manifest.backend} on {manifest.device}{paced}{source}"
         left: Line = [
             ink(manifest.lab, palette.ACCENT, bold=True),
@@ -69,6 +70,9 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
             return [
                 ink(fit(f"{glyph} {run.verdict}{dropped}", width, self.glyphs.ellipsis), colour, bold=True)
             ]
+        if self.lost:
+            text = f"{self.glyphs.unknown} lost: the process that served it is gone, and it has no result"
+            return [ink(fit(text, width, self.glyphs.ellipsis), palette.WARN, bold=True)]
         if self.trouble or self.problem:
             text = f"{self.glyphs.failed} {self.trouble or self.problem}"
             return [ink(fit(text, width, self.glyphs.ellipsis), palette.BAD, bold=True)]

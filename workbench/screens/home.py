@@ -16,6 +16,7 @@ from labs.catalog import GROUPS
 from labs.params import LabSpec
 from workbench import palette
 from workbench.messages import ReplayWanted
+from workbench.runs import state_of
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.facts import agent_text, machine_text, verdict_text
 from workbench.screens.lab import LabScreen
@@ -74,6 +75,8 @@ class HomeScreen(WorkbenchScreen):
 
     def on_screen_resume(self) -> None:
         """Coming back from a run: it is in the list now."""
+        if self.is_current:  # opened on a run, home lies below it: no torch before it is wanted
+            self.workbench.warm_up()
         self.action_reload()
         self.facts_changed()
 
@@ -140,7 +143,7 @@ class HomeScreen(WorkbenchScreen):
             runs.highlighted = min(place or 0, len(self._runs) - 1)
 
     def _run_line(self, run: RecentRun) -> Text:
-        current = run.manifest.run_id == self.workbench.current_run
+        current = state_of(run.manifest, run.result) == "running"
         return one_line(
             (f"{run.manifest.lab:<12}", f"bold {palette.ACCENT}"),
             (f"{run.manifest.world_size:>3} ranks  ", palette.MUTED),

@@ -23,6 +23,8 @@ from workbench.views.run import RunSnapshot
 ROOMY_LINES = 56
 """From this height on the grid of a failed run keeps all its rows."""
 FAILURE_LINES = 16
+LOST_EVERY_S = 2
+"""How often an attached run is looked after: whether the process that serves it is still there."""
 FALLBACK = ("ranks", "communication", "checks", "log")
 """The panes of a run whose lab is not installed here."""
 
@@ -62,7 +64,7 @@ class RunScreen(WorkbenchScreen):
         self._ticks = 0
         self._over = False
         self._tabs = False
-        self._header = RunHeader(feed.manifest, spec, ascii_only=ascii_only, live=owned)
+        self._header = RunHeader(feed.manifest, spec, ascii_only=ascii_only, owned=owned)
         self._bar = PaneBar()
         self.panes: dict[str, Pane[Any]] = {
             name: PANES[name](ascii_only=ascii_only, key=self.digit(name)) for name in self.names
@@ -112,6 +114,8 @@ class RunScreen(WorkbenchScreen):
         self._header.stopping = self.stopping and not run.over
         self._header.problem = self.feed.problem
         self._header.warming = self.owned and self.workbench.agent_state == "warming"
+        if not self.owned and self._ticks % round(LOST_EVERY_S * self.workbench.options.refresh_hz) == 0:
+            self._header.lost = self.feed.lost
         self._header.show(run)
         self._reveal_failure()
         for name, pane in self.panes.items():
