@@ -3,7 +3,7 @@
 It also stops the garbage collector until `launcher.preloaded`, the last one: a third of torch's import time.
 
 The agent's pid comes in the environment, since the forkserver's arguments are multiprocessing's own.
-Without it (someone imports this module elsewhere) nothing happens.
+Without it (another forkserver than the agent's) there is nothing to tie.
 """
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ from launcher.lifeline import AGENT_PID, arm_server
 
 if os.environ.get(AGENT_PID):
     arm_server(int(os.environ[AGENT_PID]))
-    gc.disable()
+gc.disable()

@@ -88,11 +88,14 @@ class Sampler:
             mine = next((gpu for gpu in found if same_gpu(gpu.uuid, self._gpu_of.get(rank))), None)
             try:
                 with process.oneshot():
+                    resident = process.memory_info().rss
+                    if not resident:  # ended, and not yet reaped: no figure of it means anything
+                        continue
                     samples.append(
                         RankSample(
                             rank=rank,
                             cpu_percent=process.cpu_percent(),
-                            rss=process.memory_info().rss,
+                            rss=resident,
                             gpu=None if mine is None else mine.index,
                             gpu_memory=None if mine is None else gpus.memory_of(process.pid, mine),
                         )

@@ -35,7 +35,9 @@ LIMIT_S = 60.0
 GROUP_TIMEOUT_S = 10.0
 E = TypeVar("E", bound=events.Event)
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["labs.preload", "pytest", "tests.ranks"])
+_context.set_forkserver_preload(
+    ["launcher.preload", "labs.preload", "pytest", "tests.ranks", "launcher.preloaded"]
+)
 
 
 class RecordingEmitter(Emitter):

@@ -50,7 +50,10 @@ def check_axis(
     ctx: Context, mesh: DeviceMesh, comms: Comms, axis: int, shape: tuple[int, ...], name: str
 ) -> None:
     """Compare what DeviceMesh made of one axis with its definition, as every rank sees it."""
-    seen = gather(ctx, (comms.ranks, mesh.get_local_rank(name)))
+    piece = mesh[name]
+    local_rank = mesh.get_local_rank(name)
+    ctx.say(f'mesh["{name}"] = {piece.mesh.tolist()}: get_group {comms.ranks}, get_local_rank {local_rank}')
+    seen = gather(ctx, (comms.ranks, local_rank))
     groups = sorted({tuple(ranks) for ranks, _ in seen})
     expected = [tuple(group) for group in theory.groups_along(axis, shape)]
     places = [local for _, local in seen]
@@ -79,7 +82,9 @@ def check_flattened(ctx: Context, mesh: DeviceMesh, shape: tuple[int, ...], name
         return
     chosen = names[: max(2, len(names) - 1)]
     flat = mesh[chosen]._flatten("flat")
-    seen = gather(ctx, dist.get_process_group_ranks(flat.get_group()))
+    members = dist.get_process_group_ranks(flat.get_group())
+    ctx.say(f"mesh[{', '.join(chosen)}] flattened: {members}, here at {flat.get_local_rank()}")
+    seen = gather(ctx, members)
     groups = sorted({tuple(ranks) for ranks in seen})
     expected = sorted(tuple(g) for g in theory.flattened_groups(tuple(range(len(chosen))), shape))
     if ctx.rank == 0:

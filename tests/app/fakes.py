@@ -142,15 +142,16 @@ class ColdAgent(FakeAgent):
 class Outside:
     """The services, and the agents that the app made of them."""
 
-    def __init__(self, kind: type[FakeAgent] = FakeAgent) -> None:
+    def __init__(self, kind: type[FakeAgent] = FakeAgent, labs: dict[str, LabSpec] = LABS) -> None:
         self._kind = kind
+        self._labs = labs
         self.agents: list[FakeAgent] = []
 
     def services(self) -> Services:
         """Return services that stay inside of the test."""
         return Services(
             probe=lambda: MACHINE,
-            labs=lambda: dict(LABS),
+            labs=lambda: dict(self._labs),
             agent=self._agent,
             guide=lambda lab_id: GUIDE,
         )

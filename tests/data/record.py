@@ -1,4 +1,4 @@
-"""Records the small runs under `tests/data/runs/` anew, from real ranks: `python -m tests.data.record`.
+"""Records the small runs under `tests/data/runs/` anew, from real ranks: `python -m tests.data.record [NAME ...]`.
 
 What belongs to one machine (paths, host name) is taken out, so that the records are the same story anywhere.
 """
@@ -108,11 +108,22 @@ def record(name: str, lab: str, *flags: str, kill: bool = False) -> None:
         keep(folder, name)
 
 
+STORIES: dict[str, tuple[str, ...]] = {
+    "dp": ("dp", "--nproc", "8", "--steps", "12"),
+    "dp-killed": ("dp", "--nproc", "8", "--steps", "12"),
+    "collectives": ("collectives", "--nproc", "4"),
+    "collectives-ring": ("collectives", "--nproc", "8", "--algorithm", "ring", "--op", "all_reduce"),
+    "bootstrap": ("bootstrap", "--nproc", "4", "--sleep", "0.1"),
+    "bandwidth": ("bandwidth", "--nproc", "4", "-b", "1K", "-e", "4M", "-f", "4"),
+    "mesh": ("mesh", "--nproc", "8"),
+}
+"""What is recorded under which name: the lab and its flags."""
+
+
 def main() -> None:
-    """Record all of them."""
-    record("dp", "dp", "--nproc", "8", "--steps", "12")
-    record("dp-killed", "dp", "--nproc", "8", "--steps", "12", kill=True)
-    record("collectives", "collectives", "--nproc", "4")
+    """Record the runs that the words name, or all of them."""
+    for name in sys.argv[1:] or STORIES:
+        record(name, *STORIES[name], kill=name.endswith("-killed"))
 
 
 if __name__ == "__main__":

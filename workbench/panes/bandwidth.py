@@ -26,8 +26,8 @@ class BandwidthPane(Pane[BandwidthSnapshot]):
     WEIGHT = 14
     MAX_HZ = 1.0
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "choose(-1)", "op before"),
-        Binding("right", "choose(1)", "op after"),
+        Binding("left", "choose(-1)", "op", key_display="left right"),
+        Binding("right", "choose(1)", "op after", show=False),
     ]
 
     def __init__(self, *, ascii_only: bool = False, key: str = "") -> None:

@@ -28,8 +28,8 @@ class MeshPane(Pane[MeshSnapshot]):
         shape = "x".join(str(axis.size) for axis in snapshot.axes)
         self.say(f"{shape}, {count(sum(len(axis.groups) for axis in snapshot.axes), 'group')}")
         lines = self._grid(snapshot, width)
-        if snapshot.moment:
-            lines.append([muted(f"under each rank: {snapshot.moment}")])
+        if snapshot.tensor:
+            lines.append([muted(f"below: {snapshot.tensor} before {self.glyphs.arrow} after")])
         for axis in snapshot.axes:
             lines += [[], *self._groups(axis, width)]
         return lines
@@ -58,10 +58,19 @@ class MeshPane(Pane[MeshSnapshot]):
         values: Line = [muted("", 14)]
         for column in range(size):
             rank = snapshot.rank_at((*prefix, column))
-            value = snapshot.value_of(rank) if rank is not None else None
+            before, after = snapshot.value_of(rank) if rank is not None else (None, None)
             ranks.append(faint(self.glyphs.dot, cell) if rank is None else rank_tag(rank, cell))
-            values.append(muted("" if value is None else f"{value:g}", cell))
+            values += self._change(before, after, cell)
         return [ranks, values] if snapshot.values else [ranks]
+
+    def _change(self, before: float | None, after: float | None, cell: int) -> Line:
+        """Both numbers where they fit; else the newer one."""
+        old = "" if before is None else f"{before:g}"
+        new = "" if after is None else f"{after:g}"
+        both = f"{self.glyphs.arrow}{new}" if new else ""
+        if len(old) + len(both) < cell:
+            return [muted(old), ink(both, palette.STRONG), muted(" " * (cell - len(old) - len(both)))]
+        return [ink(new, palette.STRONG, width=cell) if new else muted(old, cell)]
 
     def _groups(self, axis: Axis, width: int) -> list[Line]:
         lines: list[Line] = [

@@ -21,21 +21,21 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 class MeshSnapshot(msgspec.Struct, frozen=True):
-    """`places` gives each rank's coordinates in the order of `axes`; `values` a number it showed last."""
+    """`places` gives each rank's coordinates in the order of `axes`; `values` a number before and after."""
 
     world_size: int
     axes: tuple[Axis, ...] = ()
     places: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    values: tuple[tuple[int, float], ...] = ()
-    moment: str = ""
+    values: tuple[tuple[int, float | None, float | None], ...] = ()
+    tensor: str = ""
 
     def rank_at(self, place: tuple[int, ...]) -> int | None:
         """Return the rank at a place of the grid, if it has reported."""
         return next((rank for rank, where in self.places if where == place), None)
 
-    def value_of(self, rank: int) -> float | None:
-        """Return the number that the rank showed last."""
-        return dict(self.values).get(rank)
+    def value_of(self, rank: int) -> tuple[float | None, float | None]:
+        """Return the number that the rank showed before and after."""
+        return next(((before, after) for who, before, after in self.values if who == rank), (None, None))
 
 
 class MeshView(View[MeshSnapshot]):
@@ -47,8 +47,8 @@ class MeshView(View[MeshSnapshot]):
         super().__init__(manifest)
         self._names: tuple[str, ...] = ()
         self._places: dict[int, tuple[int, ...]] = {}
-        self._values: dict[int, float] = {}
-        self._moment = ""
+        self._values: dict[int, dict[str, float]] = {}
+        self._tensor = ""
         self._crosses: dict[str, bool] = {}
 
     def fold(self, event: AnyEvent) -> None:
@@ -59,8 +59,8 @@ class MeshView(View[MeshSnapshot]):
                 self._places[event.rank] = tuple(event.coordinates.values())
         elif isinstance(event, Tensor):
             if event.values:
-                self._values[event.rank] = event.values[0]
-                self._moment = f"{event.name} {event.moment}"
+                self._values.setdefault(event.rank, {})[event.moment] = event.values[0]
+                self._tensor = event.name
         elif isinstance(event, Scalar) and event.name.endswith(CROSSES):
             self._crosses[event.name.removesuffix(CROSSES)] = bool(event.value)
 
@@ -70,8 +70,10 @@ class MeshView(View[MeshSnapshot]):
             world_size=self.manifest.world_size,
             axes=tuple(self._axis(index) for index in range(len(self._names))),
             places=tuple(sorted(self._places.items())),
-            values=tuple(sorted(self._values.items())),
-            moment=self._moment,
+            values=tuple(
+                (rank, seen.get("before"), seen.get("after")) for rank, seen in sorted(self._values.items())
+            ),
+            tensor=self._tensor,
         )
 
     def _axis(self, index: int) -> Axis:
