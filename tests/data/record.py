@@ -1,4 +1,4 @@
-"""Records the small runs under `tests/data/runs/` anew, from real ranks: `python -m tests.data.record [NAME ...]`.
+"""Records the small runs under `tests/data/runs/` anew: `python -m tests.data.record [NAME ...]`.
 
 What belongs to one machine (paths, host name) is taken out, so that the records are the same story anywhere.
 """
