@@ -9,7 +9,8 @@ from labs.parallel.schedules import build
 from launcher.events import AnyEvent, Plan, PlannedAction, Span
 from launcher.rundir import Manifest
 from tests.app.recording import manifest_of
-from workbench.views.gantt import GanttAction, GanttSnapshot, GanttView, cells, label, measures_of
+from workbench.views.gantt import GanttSnapshot, GanttView
+from workbench.views.gantt_chart import GanttAction, cells, label, measures_of
 
 MS = 1_000_000
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
-from rich.segment import Segment
 from textual.binding import Binding, BindingType
+from textual.events import Key
 
 from workbench import palette
 from workbench.panes.base import Pane
-from workbench.panes.ink import Line, faint, fit, ink, muted, rank_tag, style
-from workbench.views.gantt import Chart, GanttAction, GanttSnapshot, Measures, cells, label
-from workbench.views.units import duration
+from workbench.panes.gantt_ink import coloured
+from workbench.panes.ink import Line, fit, ink
+from workbench.views import gantt_picture as picture
+from workbench.views.gantt import GanttSnapshot
+from workbench.views.gantt_chart import Chart, GanttAction, Place, critical_path
+from workbench.views.gantt_compare import others, plan_of
+from workbench.views.gantt_picture import Frame
 
-LABEL = 4
 MAX_ZOOM = 64
-KIND_WORDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+NO_SCHEDULE = "the run told no schedule"
 
 
 class GanttPane(Pane[GanttSnapshot]):
-    """Planned above measured: h j k l move a cursor from action to action, + - zoom, < > turn steps."""
+    """Planned above measured: h j k l move a cursor, + - zoom, x shows the critical path, c compares."""
 
     NAME = "gantt"
     TITLE = "schedule"
@@ -38,6 +42,9 @@ class GanttPane(Pane[GanttSnapshot]):
         Binding("full_stop", "pan(1)", "later", show=False),
         Binding("less_than_sign", "turn_step(-1)", "previous step", show=False),
         Binding("greater_than_sign", "turn_step(1)", "next step", show=False),
+        Binding("g", "ask_step", "go to a step: its number, enter", show=False),
+        Binding("c", "compare", "compare with another schedule"),
+        Binding("x", "path", "critical path"),
     ]
 
     def __init__(self, *, ascii_only: bool = False, key: str = "") -> None:
@@ -47,147 +54,113 @@ class GanttPane(Pane[GanttSnapshot]):
         """The first visible moment, in ms."""
         self.step: int | None = None
         """The step that is kept in view; None follows the newest."""
+        self.other = ""
+        """The schedule that is shown below the plan instead of the measured step."""
+        self.shows_path = False
+        self.typed: str | None = None
+        """The digits of a step's number while it is typed."""
         self.lane = 0
-        """The cursor's lane: planned lanes first, then measured ones."""
+        """The cursor's lane, counted over both charts."""
         self.place: int | None = None
         """The cursor's action in its lane; None: no cursor."""
+        self._rows: list[int] = []
+        """The line of each lane."""
+        self._plans: dict[str, tuple[Chart, Chart]] = {}
 
     def lines(self, snapshot: GanttSnapshot, width: int, height: int) -> list[Line]:
-        """Return facts, lanes, time axis, and the action under the cursor."""
-        measured = self._measured(snapshot)
-        if snapshot.planned is None and measured is None:
+        """Return both charts with their measures, the time axis, and the action under the cursor."""
+        charts = self._charts(snapshot)
+        if not charts:
             self.say("")
-            return self.waiting("the run told no schedule" if snapshot.over else "waiting for the schedule")
-        self._say_step(snapshot, measured)
-        until = max((chart.end for chart in (snapshot.planned, measured) if chart), default=0.0)
-        start, end = self._window(until)
+            return self.waiting(NO_SCHEDULE if snapshot.over else "waiting for the schedule")
+        self._say_step(snapshot)
+        frame = self._frame(max(chart.end for _, chart in charts), width)
         lines: list[Line] = []
+        self._rows = []
         offset = 0
-        for name, chart in (("planned", snapshot.planned), ("measured", measured)):
-            if chart is None:
-                continue
-            lines += self._facts(f"{name} {snapshot.name}", chart, width)
-            lines += self._lanes(chart, start, end, width, offset)
+        for title, chart in charts:
+            cursor = self._cursor(chart, offset)
+            path = critical_path(chart) if self.shows_path else None
+            lines += map(coloured, picture.heading(title, chart, width))
+            self._rows += range(len(lines), len(lines) + len(chart.lanes))
+            lines += map(coloured, picture.lanes(chart, frame, cursor, None if path is None else {*path}))
             offset += len(chart.lanes)
-        lines.append(self._axis(start, end, width))
-        return [*lines, self._detail(snapshot, measured, width)]
+        return [*lines, coloured(picture.axis(frame)), self._detail([chart for _, chart in charts], frame)]
 
-    def _measured(self, snapshot: GanttSnapshot) -> Chart | None:
-        if not snapshot.steps:
-            return None
-        return next((chart for chart in snapshot.steps if chart.step == self.step), snapshot.steps[-1])
-
-    def _say_step(self, snapshot: GanttSnapshot, measured: Chart | None) -> None:
-        words = [f"paced {snapshot.paced_ms:g} ms"] if snapshot.paced_ms else []
+    def _charts(self, snapshot: GanttSnapshot) -> list[tuple[str, Chart]]:
+        """The two charts, one above the other, each with its title."""
+        planned, measured = snapshot.planned, snapshot.chart(self.step)
+        charts = [(f"planned {snapshot.name}", planned)] if planned is not None else []
+        if planned is not None and self.other:
+            other = self._other_plan(planned)
+            ratio = other.end / planned.end if planned.end else 0.0
+            return [*charts, (f"planned {self.other}, {ratio:.2f}{self.glyphs.times} as long", other)]
         if measured is not None:
+            charts.append((f"measured {snapshot.name}", measured))
+        return charts
+
+    def _other_plan(self, planned: Chart) -> Chart:
+        known = self._plans.get(self.other)
+        if known is None or known[0] is not planned:
+            known = self._plans[self.other] = (planned, plan_of(self.other, planned))
+        return known[1]
+
+    def _say_step(self, snapshot: GanttSnapshot) -> None:
+        words = [f"paced {snapshot.paced_ms:g} ms"] if snapshot.paced_ms else []
+        measured = snapshot.chart(self.step)
+        if self.typed is not None:
+            words.append(f"step {self.typed}_ enter")
+        elif measured is not None and not self.other:
             of = f" of {snapshot.total_steps}" if snapshot.total_steps > 0 else ""
             words.append(f"step {measured.step + 1}{of}")
+        if self.shows_path:
+            words.append("critical path")
         if self.zoom > 1:
             words.append(f"zoom {self.zoom}")
         self.say(f" {self.glyphs.dot} ".join(words))
 
-    def _window(self, until: float) -> tuple[float, float]:
-        """The visible span of time, within the whole one."""
+    def _frame(self, until: float, width: int) -> Frame:
+        """The visible part of time, within the whole of it."""
         span = until / self.zoom
         self.left = min(max(0.0, self.left), until - span)
-        return self.left, self.left + span
+        glyphs = self.glyphs
+        return Frame(
+            width, self.left, self.left + span, glyphs.unknown, glyphs.rest, self.ascii_only, self.rank
+        )
 
-    def _facts(self, title: str, chart: Chart, width: int) -> list[Line]:
-        """The title of a chart with its measures, in as many lines as they need."""
-        lines: list[Line] = [[ink(title, palette.STRONG, bold=True)]]
-        used = len(title)
-        for words in facts(chart.measures) if chart.measures else ("the step goes on",):
-            if used + len(words) + 2 > width:
-                lines.append([ink(" " * (LABEL - 2))])
-                used = LABEL - 2
-            lines[-1] += [ink("  "), muted(words)]
-            used += len(words) + 2
-        return lines
+    def _cursor(self, chart: Chart, offset: int) -> Place | None:
+        """The cursor's place in this chart, if it is there and the lane reaches so far."""
+        rank = self.lane - offset
+        if self.place is None or not 0 <= rank < len(chart.lanes):
+            return None
+        return Place(rank, self.place) if self.place < len(chart.lanes[rank]) else None
 
-    def _lanes(self, chart: Chart, start: float, end: float, width: int, offset: int) -> list[Line]:
-        lines: list[Line] = []
-        for rank, lane in enumerate(chart.lanes):
-            if self.rank not in (None, rank):
-                continue
-            cursor = self._chosen(lane) if self.lane == offset + rank else None
-            chunks = len({action.stage for action in lane}) > 1
-            runs = cells(lane, start, end, width - LABEL)
-            segments = [self._cell(run.action, run.width, chunks, run.action is cursor) for run in runs]
-            lines.append([rank_tag(rank, LABEL), *segments])
-        return lines
-
-    def _chosen(self, lane: tuple[GanttAction, ...]) -> GanttAction | None:
-        """The cursor's action, if this lane is the cursor's and reaches so far."""
-        return lane[self.place] if self.place is not None and self.place < len(lane) else None
-
-    def _cell(self, action: GanttAction | None, width: int, chunks: bool, chosen: bool) -> Segment:
-        if action is None:
-            return faint(self.glyphs.unknown * width)
-        text = label(action, width, chunks=chunks)
-        # Without colours the fill still shows how far an action reaches.
-        text += ("-" if self.ascii_only else " ") * (width - len(text))
-        return Segment(text, style(palette.ON_COLOUR, on=self._colour(action, chosen), bold=chosen))
-
-    def _colour(self, action: GanttAction, chosen: bool) -> str:
-        """Neighbouring micro-batches differ in shade, so that their border is seen where no text fits."""
-        if chosen:
-            return palette.STRONG
-        return palette.ACTIONS[action.kind][action.micro_batch % 2]
-
-    def _axis(self, start: float, end: float, width: int) -> Line:
-        left, right = duration(start / 1e3) if start else "0", duration(end / 1e3)
-        room = max(0, width - LABEL - len(left) - len(right) - 2)
-        rule = faint(f" {self.glyphs.rest * room} ")
-        return [ink(" " * LABEL), muted(left), rule, muted(right)]
-
-    def _detail(self, snapshot: GanttSnapshot, measured: Chart | None, width: int) -> Line:
+    def _detail(self, charts: list[Chart], frame: Frame) -> Line:
         """The action under the cursor; without one, what the letters mean."""
-        chart, rank = self._under(snapshot, measured)
-        action = self._chosen(chart.lanes[rank]) if chart is not None else None
-        if action is not None:
-            word = f"{KIND_WORDS[action.kind]} of micro-batch {action.micro_batch} on stage {action.stage}"
-            took = f"{action.start:.1f} to {action.end:.1f} ms ({action.end - action.start:.1f} ms)"
-            text = f" {action.text}  {word}, rank {rank}, {took}"
-            return [ink(fit(text, width, self.glyphs.ellipsis), palette.STRONG)]
-        line: Line = [ink(" " * LABEL)]
-        for kind, words in KIND_WORDS.items():
-            if self._has(snapshot, kind):
-                line += [
-                    ink(f" {kind} ", palette.ON_COLOUR, on=palette.ACTIONS[kind][0]),
-                    muted(f" {words}  "),
-                ]
-        return [*line, faint(self.glyphs.unknown * 2), muted(" waiting")]
+        offset = 0
+        for chart in charts:
+            cursor = self._cursor(chart, offset)
+            if cursor is not None:
+                text = picture.details(chart, cursor)
+                return [ink(fit(text, frame.width, self.glyphs.ellipsis), palette.STRONG)]
+            offset += len(chart.lanes)
+        return coloured(picture.legend(charts, frame))
 
-    def _has(self, snapshot: GanttSnapshot, kind: str) -> bool:
-        charts = [chart for chart in (snapshot.planned, *snapshot.steps[-1:]) if chart]
-        return any(action.kind == kind for chart in charts for lane in chart.lanes for action in lane)
-
-    def _under(self, snapshot: GanttSnapshot, measured: Chart | None) -> tuple[Chart | None, int]:
-        """The chart and the rank of the cursor's lane."""
-        lane = self.lane
-        for chart in (snapshot.planned, measured):
-            if chart is not None:
-                if lane < len(chart.lanes):
-                    return chart, lane
-                lane -= len(chart.lanes)
-        return None, 0
+    def _lanes(self) -> list[tuple[GanttAction, ...]]:
+        """All lanes in view, in the order of the cursor."""
+        charts = self._charts(self.shown) if self.shown is not None else []
+        return [lane for _, chart in charts for lane in chart.lanes]
 
     def action_cursor(self, across: int, down: int) -> None:
         """Move the cursor to the next action of its lane, or to the same moment on another lane."""
-        if self.shown is None:
+        lanes = self._lanes()
+        if not lanes:
             return
-        measured = self._measured(self.shown)
-        total = sum(len(chart.lanes) for chart in (self.shown.planned, measured) if chart)
-        chart, rank = self._under(self.shown, measured)
-        if chart is None or not total:
-            return
-        lane = chart.lanes[rank]
-        before = self._chosen(lane)
-        moment = before.start if before is not None else self.left
-        self.lane = (self.lane + down) % total
-        chart, rank = self._under(self.shown, measured)
-        assert chart is not None
-        lane = chart.lanes[rank]
+        lane = lanes[self.lane % len(lanes)]
+        known = self.place is not None and self.place < len(lane)
+        moment = lane[self.place].start if known and self.place is not None else self.left
+        self.lane = self._next_lane(lanes, down)
+        lane = lanes[self.lane]
         if not lane:
             self.place = None
         elif self.place is None or down:
@@ -198,17 +171,27 @@ class GanttPane(Pane[GanttSnapshot]):
             self._follow(lane[self.place])
         self._again()
 
+    def _next_lane(self, lanes: list[tuple[GanttAction, ...]], down: int) -> int:
+        """The lane below or above; with one rank chosen, that rank's lane in the other chart."""
+        if self.rank is None or self.shown is None:
+            return (self.lane + down) % len(lanes)
+        ranks = [rank for _, chart in self._charts(self.shown) for rank in range(len(chart.lanes))]
+        mine = [index for index, rank in enumerate(ranks) if rank == self.rank] or [0]
+        return mine[(mine.index(self.lane) + down) % len(mine)] if self.lane in mine else mine[0]
+
     def _follow(self, action: GanttAction) -> None:
-        """Bring the cursor's action into view."""
+        """Bring the cursor's action into view: in time, and its lane where there are more than fit."""
         span = self._until() / self.zoom
         if not self.left <= action.start < self.left + span:
             self.left = action.start - span / 4
+        height = self.scrollable_content_region.height
+        row = self._rows[self.lane] if self.rank is None and self.lane < len(self._rows) else 0
+        if not self.scroll_offset.y <= row < self.scroll_offset.y + height:
+            self.scroll_to(y=max(0, row - height // 2), animate=False)
 
     def _until(self) -> float:
-        if self.shown is None:
-            return 0.0
-        charts = (self.shown.planned, self._measured(self.shown))
-        return max((chart.end for chart in charts if chart), default=0.0)
+        charts = self._charts(self.shown) if self.shown is not None else []
+        return max((chart.end for _, chart in charts), default=0.0)
 
     def action_zoom(self, by: int) -> None:
         """Twice as near or half as near, around the middle of the view."""
@@ -225,25 +208,56 @@ class GanttPane(Pane[GanttSnapshot]):
 
     def action_turn_step(self, by: int) -> None:
         """Keep another step in view; past the newest one the pane follows the run again."""
-        if self.shown is None or not self.shown.steps:
+        steps = self.shown.known_steps() if self.shown is not None else []
+        if steps:
+            at = steps.index(self.step) if self.step in steps else len(steps) - 1
+            self._go(lambda: at + by)
+
+    def _go(self, choose: Callable[[], int]) -> None:
+        """Show the step at a place among those known; from the last on, follow the run."""
+        steps = self.shown.known_steps() if self.shown is not None else []
+        place = choose()
+        self.step = None if place >= len(steps) - 1 else steps[max(0, place)]
+        self._again()
+
+    def action_ask_step(self) -> None:
+        """Wait for the number of a step."""
+        if self.shown is not None and self.shown.steps:
+            self.typed = ""
+            self._again()
+
+    def on_key(self, event: Key) -> None:
+        """Take the digits of a step's number; enter goes there, anything else forgets it."""
+        if self.typed is None:
             return
-        steps = [chart.step for chart in self.shown.steps]
-        at = steps.index(self.step) if self.step in steps else len(steps) - 1
-        following = at + by
-        self.step = None if following >= len(steps) - 1 else steps[max(0, following)]
+        event.stop()
+        event.prevent_default()
+        if event.character is not None and event.character.isdigit():
+            self.typed += event.character
+        elif event.key == "backspace":
+            self.typed = self.typed[:-1]
+        else:
+            wanted, self.typed = self.typed, None
+            if event.key == "enter" and wanted and self.shown is not None:
+                steps = self.shown.known_steps()
+                # Steps are numbered from 1 for people; the nearest one that is kept is meant.
+                self._go(lambda: min(range(len(steps)), key=lambda i: abs(steps[i] + 1 - int(wanted))))
+        self._again()
+
+    def action_compare(self) -> None:
+        """Show the next schedule that fits below the plan; after the last, the measured step again."""
+        if self.shown is None or self.shown.planned is None:
+            return
+        choices = ["", *others(self.shown.planned, self.shown.name)]
+        at = choices.index(self.other) if self.other in choices else 0
+        self.other = choices[(at + 1) % len(choices)]
+        self._again()
+
+    def action_path(self) -> None:
+        """Show or hide the chain of actions that fixes each chart's length."""
+        self.shows_path = not self.shows_path
         self._again()
 
     def _again(self) -> None:
         self._drawn = None
         self.redraw()
-
-
-def facts(measures: Measures) -> tuple[str, ...]:
-    """Return the measures of a step in words, the most telling first."""
-    peaks = " ".join(f"{peak:g}" for peak in measures.peaks)
-    return (
-        duration(measures.makespan / 1e3),
-        f"idle {measures.idle_over_ideal:.1%} of ideal, {measures.idle_over_total:.1%} of total",
-        f"zero-bubble measure {measures.zero_bubble:.1%}",
-        f"keeps {peaks}" if len(set(measures.peaks)) > 1 else f"keeps {measures.peaks[0]:g} on each rank",
-    )

@@ -8,56 +8,24 @@ from __future__ import annotations
 
 import msgspec
 
-from labs.parallel.schedule_actions import Action, Kind, ScheduleError, parse_action
-from labs.parallel.schedule_simulator import Timed, alive_activations, bubbles_of, makespan_of
+from labs.parallel.schedule_actions import Action, ScheduleError, parse_action
 from launcher.events import AnyEvent, Plan, Span
 from launcher.rundir import Manifest
 from workbench.views.base import View
+from workbench.views.gantt_archive import NS_A_MS, Archive, Measured
+from workbench.views.gantt_chart import Chart, Lane, Mark, chart_of, gantt_action
 
 STEPS_KEPT = 8
 LANES_AT_MOST = 64
-NS_A_MS = 1e6
-
-
-class GanttAction(msgspec.Struct, frozen=True):
-    """One action: its text form (`2F0`), its parts, and when it ran, in ms from the step's first action."""
-
-    text: str
-    kind: Kind
-    stage: int
-    micro_batch: int
-    start: float
-    end: float
-
-
-class Measures(msgspec.Struct, frozen=True):
-    """What a whole step came to: time in ms, the three bubbles as shares, peak activations rank by rank.
-
-    Activations count in micro-batches of one rank's full depth.
-    """
-
-    makespan: float
-    idle_over_ideal: float
-    idle_over_total: float
-    zero_bubble: float
-    peaks: tuple[float, ...]
-
-
-class Chart(msgspec.Struct, frozen=True):
-    """One lane a rank; `measures` is None while the step goes on."""
-
-    lanes: tuple[tuple[GanttAction, ...], ...]
-    measures: Measures | None = None
-    step: int = -1
-
-    @property
-    def end(self) -> float:
-        """When the last action ends, in ms."""
-        return max((lane[-1].end for lane in self.lanes if lane), default=0.0)
+COLLECTIVES_A_STEP = 512
+MESSAGES = ("send", "recv")
 
 
 class GanttSnapshot(msgspec.Struct, frozen=True):
-    """The plan, and the newest steps, oldest first; the last one may still go on."""
+    """The plan, and the newest steps, oldest first; the last one may still go on.
+
+    `archive` has the older ones, as far back as memory allows.
+    """
 
     world_size: int
     name: str = ""
@@ -66,10 +34,70 @@ class GanttSnapshot(msgspec.Struct, frozen=True):
     total_steps: int = -1
     paced_ms: float = 0.0
     over: bool = False
+    archive: Archive | None = None
+
+    def chart(self, step: int | None) -> Chart | None:
+        """Return the chart of a step, of the newest one where `step` is None or not known."""
+        newest = self.steps[-1] if self.steps else None
+        if step is None or newest is None:
+            return newest
+        recent = next((chart for chart in self.steps if chart.step == step), None)
+        older = self.archive.chart(step) if recent is None and self.archive is not None else None
+        return recent or older or newest
+
+    def known_steps(self) -> list[int]:
+        """Return the steps that `chart` can give, in their order."""
+        older = self.archive.steps() if self.archive is not None else []
+        return sorted({*older, *(chart.step for chart in self.steps)})
+
+
+class _Step:
+    """What was measured of one step so far."""
+
+    def __init__(self, step: int, world_size: int) -> None:
+        self.step = step
+        self.lanes: Measured = [[] for _ in range(world_size)]
+        self.collectives: list[list[tuple[str, int, int]]] = [[] for _ in range(world_size)]
+        self.whole = False
+        self._chart: Chart | None = None
+
+    def add(self, rank: int, action: Action, start: int, end: int) -> None:
+        self.lanes[rank].append((action, start, end))
+        self._chart = None
+
+    def collective(self, rank: int, name: str, start: int, end: int) -> None:
+        if len(self.collectives[rank]) < COLLECTIVES_A_STEP:
+            self.collectives[rank].append((name, start, end))
+            self._chart = None
+
+    def close(self) -> None:
+        self.whole = True
+        self._chart = None
+
+    def chart(self) -> Chart:
+        """The chart, made anew only where something came since."""
+        if self._chart is None:
+            origin = min((start for lane in self.lanes for _, start, _ in lane), default=0)
+            lanes: tuple[Lane, ...] = tuple(
+                tuple(
+                    gantt_action(action, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
+                    for action, t0, t1 in lane
+                )
+                for lane in self.lanes
+            )
+            marks = [
+                [
+                    Mark("collective", n, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
+                    for n, t0, t1 in told
+                ]
+                for told in self.collectives
+            ]
+            self._chart = chart_of(lanes, whole=self.whole, step=self.step, collectives=marks)
+        return self._chart
 
 
 class GanttView(View[GanttSnapshot]):
-    """Takes the plan and the compute spans that are actions of a schedule."""
+    """Takes the plan, the compute spans that are actions of a schedule, and the collectives between them."""
 
     takes = (Plan, Span)
 
@@ -77,74 +105,61 @@ class GanttView(View[GanttSnapshot]):
         super().__init__(manifest)
         self._name = ""
         self._planned: Chart | None = None
-        self._origin: dict[int, int] = {}
-        self._lanes: dict[int, list[list[tuple[Action, int, int]]]] = {}
-        self._done: dict[int, Chart] = {}
+        self._steps: dict[int, _Step] = {}
+        self._dropped_until = -1
+        self._archive = Archive()
 
     def fold(self, event: AnyEvent) -> None:
-        """Keep the plan, or one more measured action."""
+        """Keep the plan, or one more measured action or collective."""
         if isinstance(event, Plan):
             self._name = event.name
             self._planned = _planned(event)
-        elif isinstance(event, Span) and event.action and event.lane == "compute":
-            self._action(event)
+        elif isinstance(event, Span) and 0 <= event.rank < self.manifest.world_size:
+            if event.lane == "compute" and event.action:
+                self._action(event)
+            elif event.lane == "comm" and event.name not in MESSAGES and event.step in self._steps:
+                self._steps[event.step].collective(event.rank, event.name, event.t, event.t1)
 
     def _action(self, span: Span) -> None:
+        if span.step <= self._dropped_until:
+            return
         try:
             action = parse_action(span.action)
         except ScheduleError:
             return
-        if not 0 <= span.rank < self.manifest.world_size or span.step in self._done:
+        step = self._steps.get(span.step)
+        if step is None:
+            step = self._steps[span.step] = _Step(span.step, self.manifest.world_size)
+            for old in sorted(self._steps)[:-STEPS_KEPT]:
+                del self._steps[old]
+                self._dropped_until = max(self._dropped_until, old)
+            if span.step not in self._steps:
+                return
+        if not step.whole:
+            step.add(span.rank, action, span.t, span.t1)
+            self._close_if_whole(step)
+
+    def _close_if_whole(self, step: _Step) -> None:
+        """A step of which every planned action was seen will not change any more."""
+        if self._planned is None or step.whole:
             return
-        lanes = self._lanes.setdefault(span.step, [[] for _ in range(self.manifest.world_size)])
-        lanes[span.rank].append((action, span.t, span.t1))
-        self._origin[span.step] = min(self._origin.get(span.step, span.t), span.t)
-        if self._is_whole(lanes):
-            self._close(span.step)
-        for step in sorted({*self._done, *self._lanes})[:-STEPS_KEPT]:
-            self._drop(step)
-
-    def _is_whole(self, lanes: list[list[tuple[Action, int, int]]]) -> bool:
-        """Whether every planned action of the step was seen."""
-        if self._planned is None:
-            return False
-        return all(len(a) == len(b) for a, b in zip(lanes, self._planned.lanes, strict=False))
-
-    def _close(self, step: int) -> None:
-        """Turn a whole step into its chart, once; it will not change any more."""
-        self._done[step] = self._chart(step, whole=True)
-        del self._lanes[step]
-
-    def _drop(self, step: int) -> None:
-        for store in (self._done, self._lanes, self._origin):
-            store.pop(step, None)
-
-    def _chart(self, step: int, *, whole: bool) -> Chart:
-        origin = self._origin[step]
-        lanes = tuple(
-            tuple(
-                _gantt_action(action, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
-                for action, t0, t1 in lane
-            )
-            for lane in self._lanes[step]
-        )
-        return Chart(lanes, measures_of(lanes) if whole else None, step)
+        if all(len(a) == len(b) for a, b in zip(step.lanes, self._planned.lanes, strict=False)):
+            step.close()
+            self._archive.add(step.step, step.lanes)
 
     def build(self) -> GanttSnapshot:
         """Return the plan and the newest steps; a plan that came late closes what was whole before it."""
-        for step in sorted(self._lanes):
-            if self._is_whole(self._lanes[step]):
-                self._close(step)
-        charts = dict(self._done)
-        charts.update({step: self._chart(step, whole=False) for step in self._lanes})
+        for step in self._steps.values():
+            self._close_if_whole(step)
         return GanttSnapshot(
             world_size=self.manifest.world_size,
             name=self._name or str(self.manifest.params.get("schedule", "")),
             planned=self._planned,
-            steps=tuple(charts[step] for step in sorted(charts)),
+            steps=tuple(self._steps[step].chart() for step in sorted(self._steps)),
             total_steps=self.manifest.steps,
             paced_ms=self.manifest.paced_ms,
             over=self.result is not None,
+            archive=self._archive,
         )
 
 
@@ -152,74 +167,11 @@ def _planned(plan: Plan) -> Chart | None:
     try:
         lanes = tuple(
             tuple(
-                _gantt_action(parse_action(one.action), one.start_ms, one.start_ms + one.duration_ms)
+                gantt_action(parse_action(one.action), one.start_ms, one.start_ms + one.duration_ms)
                 for one in row
             )
             for row in plan.actions[:LANES_AT_MOST]
         )
     except ScheduleError:
         return None
-    return Chart(lanes, measures_of(lanes))
-
-
-def _gantt_action(action: Action, start: float, end: float) -> GanttAction:
-    return GanttAction(str(action), action.kind, action.stage, action.micro_batch, start, end)
-
-
-def measures_of(lanes: tuple[tuple[GanttAction, ...], ...]) -> Measures:
-    """Return what a whole step came to, from its actions alone."""
-    rows = [
-        [Timed(Action(one.stage, one.kind, one.micro_batch), one.start, one.end) for one in lane]
-        for lane in lanes
-    ]
-    bubbles = bubbles_of(rows)
-    peaks = []
-    for row in rows:
-        chunks = len({timed.action.stage for timed in row}) or 1
-        peaks.append(max(alive_activations([timed.action for timed in row]), default=0) / chunks)
-    return Measures(
-        makespan_of(rows),
-        bubbles.idle_over_ideal,
-        bubbles.idle_over_total,
-        bubbles.zero_bubble,
-        tuple(peaks),
-    )
-
-
-class GanttCell(msgspec.Struct, frozen=True):
-    """A run of equal cells of a lane: `width` cells of one action, or of nothing."""
-
-    width: int
-    action: GanttAction | None
-
-
-def cells(lane: tuple[GanttAction, ...], start: float, end: float, width: int) -> list[GanttCell]:
-    """Return a lane of `width` cells between the times `start` and `end` (ms), as runs of equal cells.
-
-    A cell belongs to the action at its middle.
-    """
-    if width < 1 or end <= start:
-        return []
-    runs: list[GanttCell] = []
-    index, each = 0, (end - start) / width
-    for place in range(width):
-        middle = start + (place + 0.5) * each
-        while index < len(lane) and lane[index].end <= middle:
-            index += 1
-        here = lane[index] if index < len(lane) and lane[index].start <= middle else None
-        if runs and runs[-1].action is here:
-            runs[-1] = GanttCell(runs[-1].width + 1, here)
-        else:
-            runs.append(GanttCell(1, here))
-    return runs
-
-
-def label(action: GanttAction, width: int, *, chunks: bool) -> str:
-    """Return the text for an action in `width` cells: `2F0` or `F0` where it fits, else the letter.
-
-    `chunks`: whether the rank holds several stages, so that the stage says something.
-    """
-    if chunks and width > len(action.text):
-        return action.text
-    short = f"{action.kind}{action.micro_batch}"
-    return short if width >= len(short) else action.kind
+    return chart_of(lanes, whole=True)
