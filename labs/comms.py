@@ -92,6 +92,15 @@ class Handle:
     def _arrived(self, _future: Any) -> None:
         self._finished = self._comms.recorder.mark()
 
+    @property
+    def start(self) -> Mark:
+        """The moment when the operation was begun."""
+        return self._start
+
+    def future(self) -> Any:
+        """Return torch's own future of the operation, for code that waits in torch's way."""
+        return self._work.get_future()
+
     def is_completed(self) -> bool:
         """Whether the operation is over; does not wait."""
         return self._waited or bool(self._work.is_completed())

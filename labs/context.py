@@ -158,8 +158,9 @@ class Context:
         dtype: str = "",
         nbytes: int = -1,
         state: Literal["held", "gathered", "freed"] = "held",
+        note: str = "",
     ) -> None:
-        """Tell which slice of a global tensor this rank holds: (start, stop) a dimension."""
+        """Tell which slice of a global tensor this rank holds: (start, stop) a dimension; see `Shard`."""
         self.emit.emit(
             events.Shard(
                 t=_now(),
@@ -172,6 +173,7 @@ class Context:
                 bytes=nbytes,
                 state=state,
                 step=self.recorder.step,
+                note=note,
             )
         )
 

@@ -7,7 +7,7 @@ into times at the end of a step, those that have passed by then; nothing here wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,9 @@ from launcher.events import Lane
 Mark = int | torch.cuda.Event
 """A moment: nanoseconds of the monotonic clock, or an event on the current CUDA stream."""
 
+Observer = Callable[[Lane, str, int, int, dict[str, Any]], None]
+"""Hears of each span of this rank, as it is emitted: lane, name, start, end, fields."""
+
 
 class Recorder:
     """Emits the spans of one rank; `step` is the ambient step that they carry."""
@@ -27,6 +30,7 @@ class Recorder:
         self.emit = emit
         self.device = device
         self.step = -1
+        self.observers: list[Observer] = []
         self._pending: list[tuple[Lane, str, torch.cuda.Event, torch.cuda.Event, dict[str, Any]]] = []
         if device.type == "cuda":
             self._zero = self._event()
@@ -41,7 +45,7 @@ class Recorder:
         """Emit a span between two marks; `fields` are those of `launcher.events.Span`."""
         fields.setdefault("step", self.step)
         if isinstance(start, int) and isinstance(end, int):
-            self.emit.span(lane, name, start, end, **fields)
+            self._tell(lane, name, start, end, fields)
         else:
             assert not isinstance(start, int)
             assert not isinstance(end, int)
@@ -63,10 +67,15 @@ class Recorder:
         later = []
         for lane, name, start, end, fields in self._pending:
             if end.query():  # type: ignore[no-untyped-call]
-                self.emit.span(lane, name, self._ns(start), self._ns(end), **fields)
+                self._tell(lane, name, self._ns(start), self._ns(end), fields)
             else:
                 later.append((lane, name, start, end, fields))
         self._pending = later
+
+    def _tell(self, lane: Lane, name: str, t0: int, t1: int, fields: dict[str, Any]) -> None:
+        self.emit.span(lane, name, t0, t1, **fields)
+        for observer in self.observers:
+            observer(lane, name, t0, t1, fields)
 
     def _event(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

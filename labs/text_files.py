@@ -10,7 +10,6 @@ import os
 import stat
 import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 SUFFIXES = (".py", ".txt", ".md", ".rst", ".csv", ".json", ".html")
@@ -72,27 +71,6 @@ def corpus(folder: str = "", limit: int = 1 << 20) -> bytes:
 def allowed() -> str:
     """The endings of the files that are read, in words."""
     return ", ".join(SUFFIXES)
-
-
-def bytes_at_hand(folder: str, enough: int) -> int:
-    """Return how many bytes of text there are, counting no further than `enough`.
-
-    Each file is read as the run will read it, so that what cannot be read is known before.
-
-    Raises:
-        DataError: see `corpus`.
-    """
-    return len(corpus(folder, enough)) if not folder else _counted(folder, enough, _stamp(folder))
-
-
-@lru_cache(maxsize=8)
-def _counted(folder: str, enough: int, _stamp: int) -> int:
-    """A form asks after each key pressed; the folder is read again once it has changed."""
-    return len(corpus(folder, enough))
-
-
-def _stamp(folder: str) -> int:
-    return folder_of(folder).stat().st_mtime_ns
 
 
 def _files(folder: str) -> Iterator[Path]:

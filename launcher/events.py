@@ -119,6 +119,8 @@ class Shard(Event, frozen=True, kw_only=True):
     bytes: int = -1
     state: Literal["held", "gathered", "freed"] = "held"
     step: int = -1
+    note: str = ""
+    """What the slice does not say: which examples a rank reads."""
 
 
 class PlannedAction(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from labs.comms import Comms, Handle
 from labs.parallel.flat_layout import FlatLayout, fill_buckets
 from labs.parallel.replica import Replica
+from labs.recorder import Mark
 
 MEBIBYTE = 1 << 20
 
@@ -106,6 +107,11 @@ class BucketedDataParallel(Replica):
             yield
         finally:
             self._synchronise = before
+
+    def computed(self) -> Mark | None:
+        """Return the moment when the last bucket was full, None where backward did not fill all."""
+        handle = self.buckets[-1].handle if self.buckets else None
+        return handle.start if handle is not None else None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the wrapped module.

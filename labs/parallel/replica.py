@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labs.comms import Comms
+from labs.recorder import Mark
 
 
 def broadcast_module(module: nn.Module, comms: Comms) -> None:
@@ -34,6 +36,9 @@ def _broadcast(tensors: Sequence[Tensor], comms: Comms) -> None:
 class Replica(nn.Module):
     """A replicated module. Its state dict is the wrapped module's own, so checkpoints fit either."""
 
+    blocks_in_backward = False
+    """Whether backward() returns only when all gradients are averaged."""
+
     def __init__(self, module: nn.Module, comms: Comms) -> None:
         super().__init__()
         self.module = module
@@ -43,6 +48,14 @@ class Replica(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the wrapped module."""
         return self.module(*args, **kwargs)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Backwards inside only add to the local gradients. Here all do: nothing is sent before `finish`."""
+        return nullcontext()
+
+    def computed(self) -> Mark | None:
+        """Return the moment in backward when the last gradients were sent off, None where none were then."""
+        return None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the wrapped module's state dict, under its names."""
