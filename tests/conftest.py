@@ -14,6 +14,7 @@ def runs_dir(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     """Keep runs out of the user's data folder; returns the test's own folder of runs, not made yet."""
     folder = tmp_path_factory.mktemp("own") / "runs"
     monkeypatch.setenv("WORLDSIZE_RUNS_DIR", str(folder))
+    monkeypatch.setenv("WORLDSIZE_CONFIG_DIR", str(folder.with_name("config")))
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     return folder

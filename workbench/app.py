@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -266,13 +265,16 @@ class WorkbenchApp(App[int], inherit_bindings=False):
 
 
 def run_app(options: AppOptions, replay: Path | None = None) -> int:
-    """Open the app and return its exit code: 0, or what a signal means; 2 for a theme that there is not."""
+    """Open the app and return its exit code: 0, or what a signal means.
+
+    Raises:
+        ParameterError: there is no such theme.
+    """
     app = WorkbenchApp(options, replay)
     if options.theme not in app.available_themes:
         known = sorted(app.available_themes)
         hint = nearest(options.theme, known)
-        print(f"--theme: no theme {options.theme!r}; {hint}allowed: {', '.join(known)}", file=sys.stderr)
-        return 2
+        raise ParameterError("--theme", f"no theme {options.theme!r}; {hint}allowed: {', '.join(known)}")
     try:
         app.run(mouse=options.mouse)
     finally:

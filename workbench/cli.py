@@ -70,6 +70,15 @@ def _run(words: list[str], common: tuple[Field, ...]) -> int:
     given, rest = take([*common, *own], words)
     if rest:
         raise _stranger(spec, rest, common)
+    from workbench import settings
+
+    chosen = settings.load()
+    with chosen.blamed(given):
+        return _start(spec, chosen.below(given, common), common)
+
+
+def _start(spec: LabSpec, given: dict[str, str | bool], common: tuple[Field, ...]) -> int:
+    """Run the lab with what the flags and the settings give."""
     names = {field.name for field in common}
     flags = read(usage.RunFlags, {name: text for name, text in given.items() if name in names})
     lab_given = {name: text for name, text in given.items() if name not in names}
@@ -130,20 +139,36 @@ def _page(words: list[str]) -> int:
     pages = [name for name in usage.PAGES if name in given]
     if len(pages) > 1:
         raise ParameterError(f"--{pages[1]}", f"does not go with --{pages[0]}; give one of them")
-    flags = read(usage.PageFlags, given)
+    read(usage.PageFlags, given)
     for name in usage.OF_A_RUN:
         if given.get(name) == "":
             raise ParameterError(f"--{name}", "needs a run: its id, a unique prefix, latest, or a folder")
     page = pages[0] if pages else "app"
-    if flags.json and page not in ("list", "runs", "doctor"):
+    _check_page(page, given)
+    if page in WITHOUT_SETTINGS:
+        return PAGES[page](read(usage.PageFlags, given))
+
+    from workbench import settings
+
+    chosen = settings.load()
+    with chosen.blamed(given):
+        return PAGES[page](read(usage.PageFlags, chosen.below(given, fields)))
+
+
+def _check_page(page: str, given: dict[str, str | bool]) -> None:
+    """Refuse flags that do not go with the page.
+
+    Raises:
+        ParameterError: naming the flag.
+    """
+    if given.get("json") and page not in ("list", "runs", "doctor"):
         raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
-    if flags.runs_dir and page in ("list", "version"):
+    if given.get("runs_dir") and page in ("list", "version"):
         raise ParameterError("--runs-dir", f"does not go with --{page}")
     if page not in ("app", "replay", "attach"):
         for name in usage.APP_ONLY:
             if name in given:
                 raise ParameterError(f"--{name}", f"shapes the app; it does not go with --{page}")
-    return PAGES[page](flags)
 
 
 def _no_such_flag(word: str, fields: Sequence[Field]) -> ParameterError:
@@ -191,7 +216,7 @@ def _stop(flags: usage.PageFlags) -> int:
 
 
 def _app(flags: usage.PageFlags) -> int:
-    from workbench import runs, session
+    from workbench import runs, session, settings
     from workbench.options import AppOptions
 
     runs_dir = session.runs_dir_of(flags.runs_dir)
@@ -206,12 +231,18 @@ def _app(flags: usage.PageFlags) -> int:
             "the app needs one on stdin and stdout; without one, run a lab headless: workbench --run LAB "
             "(workbench --list shows the labs)",
         )
+    run = read(usage.RunFlags, settings.load().below({}, usage.run_fields()))
     options = AppOptions(
         ascii=flags.ascii,
         mouse=flags.mouse,
         refresh_hz=flags.refresh,
         theme=flags.theme,
         runs_dir=runs_dir if flags.runs_dir else None,
+        nproc=run.nproc,
+        device=run.device,
+        seed=run.seed,
+        timeout_s=run.timeout,
+        launcher=run.launcher,
     )
 
     from workbench.app import run_app
@@ -219,6 +250,8 @@ def _app(flags: usage.PageFlags) -> int:
     return run_app(options, opened)
 
 
+WITHOUT_SETTINGS = ("list", "version", "doctor")
+"""Pages that work whatever is wrong with the settings; the doctor says what that is."""
 PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "list": _list,
     "version": _version,

@@ -9,18 +9,19 @@ from textual.message import Message
 from textual.widgets import Input, Select, Static
 
 from labs.params import Field, LabSpec, fields_of
+from workbench.options import AppOptions
 
 COMMON_DEVICES = ("auto", "cpu", "cuda")
 
 
-def common_fields(spec: LabSpec) -> tuple[Field, ...]:
-    """Return the options that every run has: ranks, device, seed."""
+def common_fields(spec: LabSpec, options: AppOptions) -> tuple[Field, ...]:
+    """Return the options that every run has: ranks, device, seed, as the person's settings begin them."""
     return (
         Field(
             name="nproc",
             flag="--nproc",
             kind="int",
-            default=spec.default_ranks,
+            default=options.nproc or spec.default_ranks,
             description="number of ranks",
             ge=spec.min_ranks,
             le=spec.max_ranks,
@@ -29,11 +30,18 @@ def common_fields(spec: LabSpec) -> tuple[Field, ...]:
             name="device",
             flag="--device",
             kind="choice",
-            default="auto",
+            default=options.device,
             description="auto: CUDA where there is one GPU a rank",
             choices=COMMON_DEVICES,
         ),
-        Field(name="seed", flag="--seed", kind="int", default=0, description="seed of all ranks", ge=0),
+        Field(
+            name="seed",
+            flag="--seed",
+            kind="int",
+            default=options.seed,
+            description="seed of all ranks",
+            ge=0,
+        ),
     )
 
 
@@ -50,9 +58,9 @@ class ParameterForm(VerticalScroll, can_focus=False):
             super().__init__()
             self.field = field
 
-    def __init__(self, spec: LabSpec) -> None:
+    def __init__(self, spec: LabSpec, options: AppOptions) -> None:
         super().__init__(id="form")
-        self.common = common_fields(spec)
+        self.common = common_fields(spec, options)
         self.own = fields_of(spec.params)
 
     def compose(self) -> ComposeResult:

@@ -43,7 +43,7 @@ class LabScreen(WorkbenchScreen):
         yield Static(id="machine", markup=False)
         with Horizontal(id="lab-body"):
             with Vertical(id="form-box"):
-                yield ParameterForm(self.spec)
+                yield ParameterForm(self.spec, self.workbench.options)
                 yield Static("tab or enter a field to change it", id="meaning", markup=False)
             with VerticalScroll(id="guide-box"):
                 yield self._guide()
@@ -122,9 +122,14 @@ class LabScreen(WorkbenchScreen):
         seed = _whole("--seed", str(common["seed"]))
         params = parse(self.spec, form.values(form.own), nproc)
         device = msgspec.convert(common["device"], Device)
-        runs_dir = self.workbench.options.runs_dir
+        chosen = self.workbench.options
         return params, RunOptions(
-            nproc=nproc, device=device, seed=seed, runs_dir=str(runs_dir) if runs_dir is not None else ""
+            nproc=nproc,
+            device=device,
+            seed=seed,
+            timeout_s=chosen.timeout_s,
+            runs_dir=str(chosen.runs_dir) if chosen.runs_dir is not None else "",
+            launcher=chosen.launcher,
         )
 
     def _show_commands(self, params: msgspec.Struct, options: RunOptions) -> None:
