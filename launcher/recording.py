@@ -209,7 +209,7 @@ class Recording:
             wire.rank = event.rank
         if isinstance(event, Hello):
             self._sampler.watch(event)
-        if _N in line or line[0] != _BRACE:  # its own number would override the one in front
+        if line.find(_N) >= 0 or line[0] != _BRACE:  # its own number would override the one in front
             line = encode(msgspec.structs.replace(event, n=0))[:-1]
         self._add(line, event)
 

@@ -143,18 +143,21 @@ class Verdict:
 
     def _arrived(self, span: Span) -> None:
         key = (span.rank, span.group)
-        if span.seq > self.evidence.sequence.get(key, -1):
+        last = self.evidence.sequence.get(key, -1)
+        if span.seq > last:
             self.evidence.sequence[key] = span.seq
-        members = self.evidence.members.setdefault(span.group, [])
-        if span.rank not in members:
-            members.append(span.rank)
+        if last < 0:
+            self._is_member(span.rank, span.group)
+
+    def _is_member(self, rank: int, group: str) -> None:
+        members = self.evidence.members.setdefault(group, [])
+        if rank not in members:
+            members.append(rank)
 
     def _phase(self, phase: Phase) -> None:
         if phase.phase == "waiting":
             self.evidence.waiting[phase.rank] = phase
-            members = self.evidence.members.setdefault(phase.group, [])
-            if phase.rank not in members:
-                members.append(phase.rank)
+            self._is_member(phase.rank, phase.group)
             return
         if phase.phase != "failed":
             self.evidence.waiting.pop(phase.rank, None)
