@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from labs.parallel.pipeline import Loss
-from labs.text_data import ByteDataset, corpus, whole_batch
+from labs.text_data import ByteDataset, whole_batch
+from labs.text_files import corpus
 from labs.three_d.spec import ThreeDParams
 
 Data = tuple[Tensor, Tensor]

@@ -64,7 +64,7 @@ def run(ctx: Context, params: ThreeDParams) -> None:
     optimizer = torch.optim.SGD(engine.parameters(), lr=params.lr)
     alone = Alone(whole, whole_loss(params), params.lr, params.clip)
     batches = text_or_noise(ctx.seed, params)
-    proof = proofs.Proof(ctx, params, engine, alone)
+    proof = proofs.Proof(ctx, engine, alone)
     for step in range(params.steps):
         ctx.step(step, params.steps)
         data = batches(step)
@@ -179,13 +179,12 @@ def tell_shards(ctx: Context, stages: Mapping[int, Stage], axes: MeshAxes) -> No
 
 
 def tell_links(ctx: Context, params: ThreeDParams, job: theory.Job) -> None:
-    """Say which axes would cross nodes of `ranks_per_node` ranks, and what each moves in a step."""
+    """Say which groups would cross nodes of `ranks_per_node` ranks, and what each moves in a step."""
     if ctx.rank != 0:
         return
-    links = theory.links(params.shape, params.ranks_per_node or ctx.world_size)
+    links = theory.links(job, params.ranks_per_node or ctx.world_size)
     moved = theory.total_bytes(job)
-    for axis, (name, crosses) in enumerate(links.items()):
-        ctx.metric(f"{name}.size", params.shape[axis])
+    for name, crosses in links.items():
         ctx.metric(f"{name}.crosses_nodes", float(crosses))
         ctx.metric(f"{name}.bytes_per_step_theory", moved[name], "B")
     if links["tp"]:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from labs.context import Context, hash_of
-from labs.mesh.theory import coordinates, flattened_groups, groups_along
+from labs.mesh.theory import coordinates
 from labs.parallel.schedule_actions import format_row
 from labs.parallel.stage_models import name_in_whole
 from labs.parallel.tensor import slices_of
@@ -20,7 +20,6 @@ from labs.parallel.tensor_ops import slice_along
 from labs.parallel.three_d import ThreeD
 from labs.three_d import theory
 from labs.three_d.alone import Alone
-from labs.three_d.spec import ThreeDParams
 
 TOLERANCE = 1e-4
 """Relative: fp32 sums of the same numbers in another order."""
@@ -53,8 +52,8 @@ class Evidence:
 class Proof:
     """Collects evidence on every rank, step by step, and judges it on rank 0."""
 
-    def __init__(self, ctx: Context, params: ThreeDParams, engine: ThreeD, alone: Alone) -> None:
-        self._ctx, self._params, self._engine, self._alone = ctx, params, engine, alone
+    def __init__(self, ctx: Context, engine: ThreeD, alone: Alone) -> None:
+        self._ctx, self._engine, self._alone = ctx, engine, alone
         self.mine = Evidence(engine.axes.place)
         self.mine.groups = {name: comms.ranks for name, comms in engine.axes.comms.items()}
         self._before: Counter[str] = Counter()
@@ -93,7 +92,7 @@ class Proof:
         dist.all_gather_object(found, mine)
         if self._ctx.rank == 0:
             judge_training(self._ctx, found, self._alone)
-            judge_groups(self._ctx, found, self._params, job)
+            judge_groups(self._ctx, found, job)
             judge_bytes(self._ctx, found, job)
             judge_overlap(self._ctx, found, engine, job)
 
@@ -172,22 +171,16 @@ def judge_training(ctx: Context, found: Sequence[Evidence], alone: Alone) -> Non
     ctx.metric("way", alone.way)
 
 
-def judge_groups(ctx: Context, found: Sequence[Evidence], params: ThreeDParams, job: theory.Job) -> None:
+def judge_groups(ctx: Context, found: Sequence[Evidence], job: theory.Job) -> None:
     """Check every group in use against the mesh, and that copies of the same parameters stayed equal."""
-    shape = params.shape
-    expected = {name: groups_along(axis, shape) for axis, name in enumerate(theory.AXES)}
-    expected["model"] = flattened_groups((1, 2), shape)
-    if job.copies_apart:
-        first, last = job.ends
-        expected["embedding"] = [[line[first], line[last]] for line in expected["pp"]]
-    for name, groups in expected.items():
+    for name, groups in theory.groups(job).items():
         seen = sorted({tuple(one.groups[name]) for one in found if name in one.groups})
         right = sorted(tuple(group) for group in groups)
         shows = "ranks that agree in every other coordinate share a group"
         passed = seen == right and all(rank in one.groups.get(name, [rank]) for rank, one in enumerate(found))
         ctx.check(f"groups of {name}", passed, _spell(seen), _spell(right), shows=shows)
     places = [one.place for one in found]
-    right_places = [coordinates(rank, shape) for rank in range(len(found))]
+    right_places = [coordinates(rank, job.shape) for rank in range(len(found))]
     shows = "the rank counts row by row through dp, pp, tp: neighbours share a tensor group"
     ctx.check("places on the mesh", places == right_places, _spell(places), _spell(right_places), shows=shows)
     apart = _apart({one.place[1:]: [] for one in found}, [(one.place[1:], one.content) for one in found])

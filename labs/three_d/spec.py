@@ -193,6 +193,7 @@ SPEC = LabSpec(
     group="scale",
     params=ThreeDParams,
     panes=(
+        "cube",
         "gantt",
         "timeline",
         "communication",
@@ -212,6 +213,7 @@ SPEC = LabSpec(
     min_ranks=1,
     max_ranks=64,
     default_ranks=8,
+    # Its checks make every collective wait for the whole group first: nothing would overlap any more.
     debug_detail=False,
     validate=validate,
 )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from labs.mesh.theory import axes_that_cross
+from labs.mesh.theory import crosses_nodes, flattened_groups, groups_along
 from labs.parallel.schedule_actions import Action, Placement, rank_of, stages_of
 
 FP32 = 4
@@ -134,10 +134,22 @@ def total_bytes(job: Job) -> Counter[str]:
     return found
 
 
-def links(shape: tuple[int, int, int], ranks_per_node: int) -> dict[str, bool]:
-    """Return for each axis whether a group of it crosses nodes of so many ranks."""
-    crossing = axes_that_cross(shape, ranks_per_node)
-    return {name: axis in crossing for axis, name in enumerate(AXES)}
+def groups(job: Job) -> dict[str, list[list[int]]]:
+    """Return the groups that ranks talk in, by name: of the three axes, and those that cut across them."""
+    found = {name: groups_along(axis, job.shape) for axis, name in enumerate(AXES)}
+    if job.copies_apart:
+        first, last = job.ends
+        found["embedding"] = [[line[first], line[last]] for line in found["pp"]]
+    found["model"] = flattened_groups((1, 2), job.shape)
+    return found
+
+
+def links(job: Job, ranks_per_node: int) -> dict[str, bool]:
+    """Return for each of the groups whether some of it crosses nodes of so many ranks."""
+    return {
+        name: any(crosses_nodes(group, ranks_per_node) for group in lines)
+        for name, lines in groups(job).items()
+    }
 
 
 def warning(tp: int, ranks_per_node: int, moved: Counter[str]) -> str:

@@ -10,6 +10,7 @@ from workbench.panes.bootstrap import BootstrapPane
 from workbench.panes.buffers import BuffersPane
 from workbench.panes.checks import ChecksPane
 from workbench.panes.communication import CommunicationPane
+from workbench.panes.cube import CubePane
 from workbench.panes.failure import FailurePane
 from workbench.panes.gantt import GanttPane
 from workbench.panes.log import LogPane
@@ -29,6 +30,7 @@ PANES: dict[str, type[Pane[Any]]] = {
         BuffersPane,
         ChecksPane,
         CommunicationPane,
+        CubePane,
         FailurePane,
         GanttPane,
         LogPane,

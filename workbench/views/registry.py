@@ -10,6 +10,7 @@ from workbench.views.bootstrap import BootstrapView
 from workbench.views.buffers import BuffersView
 from workbench.views.checks import ChecksView
 from workbench.views.communication import CommunicationView
+from workbench.views.cube import CubeView
 from workbench.views.failure import FailureView
 from workbench.views.gantt import GanttView
 from workbench.views.log import LogView
@@ -27,6 +28,7 @@ VIEWS: dict[str, type[View[Any]]] = {
     "buffers": BuffersView,
     "checks": ChecksView,
     "communication": CommunicationView,
+    "cube": CubeView,
     "failure": FailureView,
     "gantt": GanttView,
     "log": LogView,
