@@ -25,6 +25,31 @@ PCIE_TX, PCIE_RX = 0, 1
 _VALUE_NAMES = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal"}
 
 
+P2P_READ, P2P_NVLINK = 0, 2
+WAYS = {
+    0: "one board",
+    10: "one PCIe switch",
+    20: "several PCIe switches",
+    30: "one PCIe host bridge",
+    40: "one NUMA node",
+    50: "the link between CPU sockets",
+}
+"""What two cards have in common, by NVML's levels of the topology."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """How cards `first` and `second` are connected; `direct`: whether one may read the other's memory.
+
+    `way` is empty, `direct` None, where the driver does not tell.
+    """
+
+    first: int
+    second: int
+    way: str
+    direct: bool | None
+
+
 @dataclass
 class _Device:
     """A GPU or a MIG slice; `card` is the handle of the GPU that a slice is cut from, else its own."""
@@ -74,6 +99,21 @@ class Gpus:
                 used: int | None = process.usedGpuMemory
                 return used
         return None
+
+    def links(self) -> list[Link]:
+        """Return how each two cards are connected; slices of a card, and one card alone, have no links."""
+        cards = [device for device in self._devices if not device.is_slice]
+        pairs = [(a, b) for place, a in enumerate(cards) for b in cards[place + 1 :]]
+        return [Link(a.index, b.index, self._way(a, b), self._reaches(a, b, P2P_READ)) for a, b in pairs]
+
+    def _way(self, a: _Device, b: _Device) -> str:
+        if self._reaches(a, b, P2P_NVLINK):
+            return "NVLink"
+        return WAYS.get(self._ask("nvmlDeviceGetTopologyCommonAncestor", a.card, b.card), "")
+
+    def _reaches(self, a: _Device, b: _Device, kind: int) -> bool | None:
+        status = self._ask("nvmlDeviceGetP2PStatus", a.card, b.card, kind)
+        return None if status is None else bool(status == 0)
 
     def close(self) -> None:
         """Let the library go."""

@@ -5,18 +5,22 @@ Each check is a function that returns one finding; none of them changes anything
 
 from __future__ import annotations
 
+import locale
 import os
 import resource
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from labs.params import ParameterError
+from launcher.nvml import Gpus, Link
+from workbench import settings
 from workbench.console import is_terminal, say
 from workbench.machine import Machine, backend_for, probe
 from workbench.session import runs_dir_of
@@ -26,6 +30,10 @@ MIN_FILES = 1024
 MIN_SHM = 64 << 20
 MIN_COLUMNS, MIN_ROWS = 80, 24
 MIN_FREE = 256 << 20
+MAX_NAMES = 4
+MORE_COLOURS = "TERM=xterm-256color, inside tmux tmux-256color, gives shades if the terminal can"
+MAX_SOCKET_PATH = 100
+SOCKET_NAME = len("/worldsize-agent-xxxxxxxx/worldsize-xxxxxxxx/run.sock")
 OK, PROBLEM = 0, 2
 
 
@@ -54,13 +62,18 @@ def examine(runs_dir: str) -> list[Finding]:
         _python(),
         _torch(machine),
         *_gpus(machine),
+        *_links(Gpus().links(), os.environ),
         _backend(machine),
         Finding(name="cores", value=str(machine.cores)),
         Finding(name="memory", value=_size(machine.memory)),
         *_shm(Path("/dev/shm")),
         _loopback(socket.getaddrinfo),
+        _own_name(socket.gethostname(), socket.getaddrinfo),
         _files(),
+        _sockets(Path(tempfile.gettempdir())),
         _terminal(),
+        _locale(),
+        _settings(),
         _folder("runs", runs_dir_of(runs_dir), "give another: --runs-dir DIR or WORLDSIZE_RUNS_DIR"),
         _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder that can be written"),
     ]
@@ -101,6 +114,29 @@ def _gpus(machine: Machine) -> list[Finding]:
     ]
 
 
+def _links(links: list[Link], environment: Mapping[str, str]) -> list[Finding]:
+    """How the GPUs reach each other: pairs by what connects them; NCCL goes by host memory without P2P."""
+    if not links:
+        return []
+    ways: dict[str, list[str]] = {}
+    for link in links:
+        ways.setdefault(link.way or "not told", []).append(f"{link.first}-{link.second}")
+    parts = [f"{way} ({'all pairs' if len(ways) == 1 else _some(pairs)})" for way, pairs in ways.items()]
+    blocked = [f"{link.first}-{link.second}" for link in links if link.direct is False]
+    advice = ""
+    if blocked:
+        advice = f"no direct access between {_some(blocked)}: turn off ACS/IOMMU for them, else NCCL is slow"
+    if environment.get("NCCL_P2P_DISABLE") == "1":
+        advice = "NCCL_P2P_DISABLE=1 keeps NCCL from using the links: unset it"
+    return [Finding(name="GPU links", value=", ".join(parts), advice=advice)]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_NAMES]) + (
+        f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    )
+
+
 def _backend(machine: Machine) -> Finding:
     return Finding(name="backend", value=backend_for(machine, max(1, len(machine.gpus)))[2])
 
@@ -135,6 +171,42 @@ def _loopback(look_up: Callable[..., Any]) -> Finding:
     return Finding(name="localhost", value=", ".join(found))
 
 
+def _own_name(name: str, look_up: Callable[..., Any]) -> Finding:
+    """Whether this machine knows its own name: torch looks it up when it starts a process group."""
+    try:
+        found = sorted({str(entry[4][0]) for entry in look_up(name, None, type=socket.SOCK_STREAM)})
+    except OSError as error:
+        advice = f"add it to /etc/hosts: 127.0.1.1 {name}"
+        return Finding(name="own name", value=f"{name} cannot be looked up: {error}", advice=advice)
+    return Finding(name="own name", value=f"{name}: {', '.join(found)}")
+
+
+def _sockets(folder: Path) -> Finding:
+    """Whether the path of a unix socket in the folder of temporary files fits the kernel's bound."""
+    length = len(os.fsencode(folder)) + SOCKET_NAME
+    advice = "set TMPDIR to a shorter path: a unix socket's path holds about 100 bytes"
+    value = f"paths of {length} bytes"
+    return Finding(name="unix sockets", value=value, advice=advice if length > MAX_SOCKET_PATH else "")
+
+
+def _locale() -> Finding:
+    """Whether the terminal's encoding has the characters that panes are drawn with."""
+    encoding = locale.getpreferredencoding(False)
+    wide = encoding.lower().replace("-", "") == "utf8"
+    advice = "" if wide else "set LANG=C.UTF-8, or give --ascii to the app"
+    return Finding(name="encoding", value=encoding, advice=advice)
+
+
+def _settings() -> Finding:
+    """Whether the settings file can be read and fits."""
+    try:
+        found = settings.load()
+    except ParameterError as error:
+        return Finding(name="settings", value=str(error), advice="mend that line, or remove it")
+    said = ", ".join(f"{name} = {value}" for name, value in found.values.items())
+    return Finding(name="settings", value=f"{found.path}: {said or 'nothing set'}")
+
+
 def _files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     low = soft != resource.RLIM_INFINITY and soft < MIN_FILES
@@ -156,7 +228,7 @@ def _terminal() -> Finding:
 def _colours() -> str:
     if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
         return "16 million colours"
-    return "256 colours" if "256" in os.environ.get("TERM", "") else "16 colours"
+    return "256 colours" if "256" in os.environ.get("TERM", "") else f"16 colours; {MORE_COLOURS}"
 
 
 def _folder(name: str, folder: Path, advice: str) -> Finding:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from launcher.nvml import Gpus
+from tests.telemetry.nvml_standin import Card, Nvml
 from workbench import doctor
 from workbench.machine import Gpu, Machine
 
@@ -80,3 +82,47 @@ def test_the_page_counts_the_problems() -> None:
         "",
         "1 to mend, marked !!",
     ]
+
+
+class TestGpuLinks:
+    def test_a_card_alone_has_none(self) -> None:
+        assert doctor._links(Gpus(Nvml(Card("GPU-0"))).links(), {}) == []
+
+    def test_pairs_by_what_connects_them(self) -> None:
+        cards = [Card(f"GPU-{index}", nvlinked=index < 2, bridge=40) for index in range(3)]
+        (finding,) = doctor._links(Gpus(Nvml(*cards)).links(), {})
+        assert (finding.value, finding.advice) == ("NVLink (0-1), one NUMA node (0-2, 1-2)", "")
+        (finding,) = doctor._links(Gpus(Nvml(*cards)).links(), {"NCCL_P2P_DISABLE": "1"})
+        assert "unset it" in finding.advice
+
+    def test_cards_that_cannot_reach_each_other(self) -> None:
+        cards = [Card("GPU-0"), Card("GPU-1", direct=False), Card("GPU-2", bridge=None)]
+        (finding,) = doctor._links(Gpus(Nvml(*cards)).links(), {})
+        assert finding.value == "the link between CPU sockets (0-1), not told (0-2, 1-2)"
+        assert finding.advice.startswith("no direct access between 0-1, 1-2")
+
+
+def test_an_own_name_that_cannot_be_looked_up() -> None:
+    def fails(*_arguments: Any, **_options: Any) -> list[Any]:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    assert doctor._own_name("node7", fails).advice == "add it to /etc/hosts: 127.0.1.1 node7"
+
+
+def test_a_folder_too_deep_for_a_socket() -> None:
+    assert not doctor._sockets(Path("/tmp")).advice
+    assert "set TMPDIR" in doctor._sockets(Path("/" + "a" * 90)).advice
+
+
+def test_an_encoding_without_the_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locale.getpreferredencoding", lambda _: "ANSI_X3.4-1968")
+    assert "--ascii" in doctor._locale().advice
+
+
+def test_settings_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLDSIZE_CONFIG_DIR", str(tmp_path))
+    assert doctor._settings().value == f"{tmp_path}/config.toml: nothing set"
+    (tmp_path / "config.toml").write_text("mouse = 1\n")
+    finding = doctor._settings()
+    assert "line 1" in finding.value
+    assert finding.advice

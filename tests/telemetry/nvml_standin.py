@@ -36,6 +36,10 @@ class Card:
     """Sent, received."""
     processes: dict[int, int | None] | None = field(default_factory=dict)
     mig: tuple[int, int] | None = (0, 0)
+    bridge: int | None = 50
+    """What the card has in common with another one, as a level of the topology."""
+    nvlinked: bool = False
+    direct: bool = True
     slices: list[Card | None] = field(default_factory=list)
     """Its MIG slices by place, None where a place is empty."""
 
@@ -105,6 +109,13 @@ class Nvml:
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Card) -> list[SimpleNamespace]:  # noqa: N802
         processes = given(handle.processes)
         return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in processes.items()]
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, device1: Card, device2: Card) -> int:  # noqa: N802
+        return min(given(device1.bridge), given(device2.bridge))
+
+    def nvmlDeviceGetP2PStatus(self, device1: Card, device2: Card, p2pIndex: int) -> int:  # noqa: N802
+        nvlink = device1.nvlinked and device2.nvlinked
+        return 0 if (nvlink if p2pIndex == 2 else device1.direct and device2.direct) else 5
 
     def nvmlDeviceGetMigMode(self, device: Card) -> list[int]:  # noqa: N802
         return list(given(device.mig))
