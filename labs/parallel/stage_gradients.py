@@ -32,6 +32,8 @@ class _Flight:
 class StageGradients:
     """The gradients of one rank's stages on their way through the data parallel group.
 
+    A trainable parameter without a gradient on this rank counts as zeros, and has one afterwards.
+
     Args:
         row: this rank's actions of a step.
         stages: its stages.

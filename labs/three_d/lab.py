@@ -64,7 +64,7 @@ def run(ctx: Context, params: ThreeDParams) -> None:
     optimizer = torch.optim.SGD(engine.parameters(), lr=params.lr)
     alone = Alone(whole, whole_loss(params), params.lr, params.clip)
     batches = text_or_noise(ctx.seed, params)
-    proof = proofs.Proof(ctx, engine, alone)
+    proof = proofs.Proof(ctx, schedule, engine, alone)
     for step in range(params.steps):
         ctx.step(step, params.steps)
         data = batches(step)

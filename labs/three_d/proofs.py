@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labs.context import Context, hash_of
 from labs.mesh.theory import coordinates
-from labs.parallel.schedule_actions import format_row
+from labs.parallel.schedule_actions import Schedule, format_row
 from labs.parallel.stage_models import name_in_whole
 from labs.parallel.tensor import slices_of
 from labs.parallel.tensor_ops import slice_along
@@ -52,8 +52,8 @@ class Evidence:
 class Proof:
     """Collects evidence on every rank, step by step, and judges it on rank 0."""
 
-    def __init__(self, ctx: Context, engine: ThreeD, alone: Alone) -> None:
-        self._ctx, self._engine, self._alone = ctx, engine, alone
+    def __init__(self, ctx: Context, schedule: Schedule, engine: ThreeD, alone: Alone) -> None:
+        self._ctx, self._schedule, self._engine, self._alone = ctx, schedule, engine, alone
         self.mine = Evidence(engine.axes.place)
         self.mine.groups = {name: comms.ranks for name, comms in engine.axes.comms.items()}
         self._before: Counter[str] = Counter()
@@ -82,7 +82,7 @@ class Proof:
         mine.drift = self._drift()
         now = list(engine.parameters())
         mine.still = sum(bool(torch.equal(a, b)) for a, b in zip(now, self._start, strict=True))
-        row = engine.pipeline.schedule.rows[engine.axes.pp.rank]
+        row = self._schedule.rows[engine.axes.pp.rank]
         done = format_row(one.action for one in engine.pipeline.trace)
         mine.order = "" if done == format_row(row) else f"did {done}, planned {format_row(row)}"
         mine.starts = [(str(action), elements) for action, elements in engine.gradients.started]
@@ -94,7 +94,7 @@ class Proof:
             judge_training(self._ctx, found, self._alone)
             judge_groups(self._ctx, found, job)
             judge_bytes(self._ctx, found, job)
-            judge_overlap(self._ctx, found, engine, job)
+            judge_overlap(self._ctx, found, self._schedule, job)
 
     def _moved(self) -> Counter[str]:
         """S by group so far. A message counts where it is sent."""
@@ -228,10 +228,10 @@ def judge_bytes(ctx: Context, found: Sequence[Evidence], job: theory.Job) -> Non
         ctx.metric(f"{name}.bytes_per_step", sum(one.moved[-1].get(name, 0) for one in found), "B")
 
 
-def judge_overlap(ctx: Context, found: Sequence[Evidence], engine: ThreeD, job: theory.Job) -> None:
+def judge_overlap(ctx: Context, found: Sequence[Evidence], schedule: Schedule, job: theory.Job) -> None:
     """Check that the schedule was followed, and that gradients left as their stage ended."""
     wrong = [f"rank {rank} {one.order}" for rank, one in enumerate(found) if one.order]
-    total = sum(len(engine.pipeline.schedule.rows[one.place[1]]) for one in found)
+    total = sum(len(schedule.rows[one.place[1]]) for one in found)
     good = f"{total} actions in order"
     shows = "each rank did the actions of the schedule, in its order"
     ctx.check("order is the planned one", not wrong, wrong[0] if wrong else good, good, shows=shows)
@@ -239,7 +239,7 @@ def judge_overlap(ctx: Context, found: Sequence[Evidence], engine: ThreeD, job: 
         return
     late = []
     for rank, one in enumerate(found):
-        planned = theory.last_backwards(engine.pipeline.schedule.rows[one.place[1]])
+        planned = theory.last_backwards(schedule.rows[one.place[1]])
         elements = sum(count for _, count in one.starts)
         if {text for text, _ in one.starts} != planned or elements != theory.rank_parameters(
             job, one.place[1]

@@ -6,7 +6,7 @@ import itertools
 
 from workbench import palette
 from workbench.panes.base import Pane
-from workbench.panes.ink import Line, faint, fit, ink, muted, rank_tag, table
+from workbench.panes.ink import Line, faint, fit, ink, muted, rank_tag, table, wrap
 from workbench.views.cube import AxisTraffic, CubeSnapshot, Talk
 from workbench.views.units import size
 
@@ -102,7 +102,7 @@ class CubePane(Pane[CubeSnapshot]):
         crossing = [axis.name for axis in snapshot.traffic if axis.crosses_nodes]
         if snapshot.names[-1] in crossing:
             text = f"{snapshot.names[-1]} crosses nodes: it talks in every layer, over the slow link"
-            lines += [[], [ink(fit(text, width), palette.WARN)]]
+            lines += [[], *([ink(line, palette.WARN)] for line in wrap(text, width))]
         return lines
 
     def _axis(self, axis: AxisTraffic, room: int) -> Line:
