@@ -11,6 +11,7 @@ from typing import ClassVar
 import msgspec
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import Monochrome, NoColor
 from textual.theme import Theme
 
 from labs.params import LabSpec, ParameterError, nearest
@@ -25,6 +26,7 @@ from workbench.messages import AgentSaid, ReplayWanted, RunWanted, StopWanted
 from workbench.options import AppOptions
 from workbench.screens.facts import AgentState
 from workbench.screens.help import HelpScreen
+from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
@@ -68,6 +70,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self, options: AppOptions, replay: Path | None = None, services: Services | None = None
     ) -> None:
         super().__init__()
+        if self.no_color:  # Textual would write greys; NO_COLOR asks for none
+            self._filters = [f for f in self._filters if not isinstance(f, Monochrome)] + [NoColor()]
         self.register_theme(THEME)
         self.options = options
         self.services = services or Services()
@@ -213,6 +217,10 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     def on_replay_wanted(self, message: ReplayWanted) -> None:
         """Open a run from its record."""
         self.open_run(message.folder, owned=message.folder.name == self.current_run)
+
+    def on_history_wanted(self) -> None:
+        """Open the list of all runs."""
+        self.push_screen(HistoryScreen())
 
     def open_run(self, folder: Path, *, owned: bool) -> None:
         """Show the run in `folder`; a folder that is no run is a notice."""

@@ -45,3 +45,15 @@ class ReplayWanted(Message):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
+
+
+class HistoryWanted(Message):
+    """Open the list of all runs."""
+
+
+class CompareWanted(Message):
+    """Put the runs in these folders side by side."""
+
+    def __init__(self, folders: tuple[Path, ...]) -> None:
+        super().__init__()
+        self.folders = folders

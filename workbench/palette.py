@@ -92,6 +92,7 @@ class Glyphs(msgspec.Struct, frozen=True):
     marker: str
     equals: str
     differs: str
+    marked: str
 
 
 UNICODE = Glyphs(
@@ -114,6 +115,7 @@ UNICODE = Glyphs(
     marker="braille",
     equals="=",
     differs="≠",
+    marked="◆",
 )
 
 ASCII = Glyphs(
@@ -136,6 +138,7 @@ ASCII = Glyphs(
     marker="digits",
     equals="=",
     differs="!",
+    marked="@",
 )
 
 

@@ -15,7 +15,7 @@ from textual.widgets.option_list import Option
 from labs.catalog import GROUPS
 from labs.params import LabSpec
 from workbench import palette
-from workbench.messages import ReplayWanted
+from workbench.messages import HistoryWanted, ReplayWanted
 from workbench.runs import state_of
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.facts import agent_text, machine_text, verdict_text
@@ -41,7 +41,8 @@ class HomeScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "labs / runs", show=True),
-        Binding("f5", "reload", "reload runs"),
+        Binding("h", "history", "history"),
+        Binding("f5", "reload", "reload runs", show=False),
     ]
 
     def __init__(self) -> None:
@@ -127,6 +128,10 @@ class HomeScreen(WorkbenchScreen):
             self.app.push_screen(LabScreen(self.workbench.labs[event.option.id or ""]))
         elif self._runs:
             self.post_message(ReplayWanted(self._runs[event.option_index].folder))
+
+    def action_history(self) -> None:
+        """Open the list of all runs."""
+        self.post_message(HistoryWanted())
 
     def action_reload(self) -> None:
         """Read the list of runs again."""
