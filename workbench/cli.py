@@ -14,7 +14,7 @@ from pathlib import Path
 from labs.catalog import catalog, spec_of
 from labs.flags import take, unknown
 from labs.params import Field, LabSpec, ParameterError, fields_of, nearest, parse, read
-from workbench import usage
+from workbench import exercise_flags, usage
 from workbench.console import complain, is_terminal, prepare, say, tell
 
 OK = 0
@@ -58,6 +58,8 @@ def _dispatch(words: list[str]) -> int:
     if any(word in HELP for word in words):
         say(usage.overview())
         return OK
+    if exercise_flags.asked(words):
+        return exercise_flags.run(words)
     return _page(words)
 
 
@@ -83,6 +85,8 @@ def _start(spec: LabSpec, given: dict[str, str | bool], common: tuple[Field, ...
     flags = read(usage.RunFlags, {name: text for name, text in given.items() if name in names})
     lab_given = {name: text for name, text in given.items() if name not in names}
     params = parse(spec, lab_given, flags.nproc or spec.default_ranks)
+    if flags.gantt:
+        _check_gantt(spec, flags)
 
     from workbench import machine, session
 
@@ -108,7 +112,19 @@ def _start(spec: LabSpec, given: dict[str, str | bool], common: tuple[Field, ...
 
     from workbench import headless
 
-    return headless.run(spec, params, options, found, as_json=flags.json, quiet=flags.quiet)
+    return headless.run(
+        spec, params, options, found, as_json=flags.json, quiet=flags.quiet, gantt=flags.gantt
+    )
+
+
+def _check_gantt(spec: LabSpec, flags: usage.RunFlags) -> None:
+    """Refuse `--gantt` where there would be no picture, or no place for it."""
+    from workbench.exports import text
+
+    text.check_lab(spec)
+    for other in ("json", "detach", "dry_run"):
+        if getattr(flags, other):
+            raise ParameterError(text.FLAG, f"does not go with --{other.replace('_', '-')}")
 
 
 def _lab_of(words: list[str], common: tuple[Field, ...]) -> LabSpec:
@@ -165,6 +181,11 @@ def _check_page(page: str, given: dict[str, str | bool]) -> None:
         raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
     if given.get("runs_dir") and page in ("list", "version"):
         raise ParameterError("--runs-dir", f"does not go with --{page}")
+    for name in usage.EXPORT_ONLY:
+        if name in given and page != "export":
+            raise ParameterError(f"--{name}", "goes with --export RUN")
+    if given.get("gantt") and page != "replay":
+        raise ParameterError("--gantt", "goes with --run LAB and with --replay RUN")
     if page not in ("app", "replay", "attach"):
         for name in usage.APP_ONLY:
             if name in given:
@@ -178,6 +199,8 @@ def _no_such_flag(word: str, fields: Sequence[Field]) -> ParameterError:
         return ParameterError(word, f"no such command; {hint}workbench --help shows what there is")
     if word in {field.flag for field in usage.run_fields()}:
         return ParameterError(word, "goes with --run LAB")
+    if word in {field.flag for field in fields_of(exercise_flags.ExerciseFlags)}:
+        return ParameterError(word, "goes with --exercise NAME or --check NAME")
     return ParameterError(word, f"no such flag; {nearest(word, flags)}allowed: {', '.join(flags)}")
 
 
@@ -215,6 +238,16 @@ def _stop(flags: usage.PageFlags) -> int:
     return elsewhere.stop(runs.resolve(flags.stop, session.runs_dir_of(flags.runs_dir), "--stop"))
 
 
+def _export(flags: usage.PageFlags) -> int:
+    from workbench import runs, session
+    from workbench.exports import formats
+
+    folder = runs.resolve(flags.export, session.runs_dir_of(flags.runs_dir), "--export")
+    output = Path(flags.output).expanduser() if flags.output else None
+    say(str(formats.export(folder, flags.format, output)))
+    return OK
+
+
 def _app(flags: usage.PageFlags) -> int:
     from workbench import runs, session, settings
     from workbench.options import AppOptions
@@ -222,6 +255,11 @@ def _app(flags: usage.PageFlags) -> int:
     runs_dir = session.runs_dir_of(flags.runs_dir)
     flag, name = ("--attach", flags.attach) if flags.attach else ("--replay", flags.replay)
     opened = runs.resolve(name, runs_dir, flag) if name else None
+    if flags.gantt and opened is not None:
+        from workbench.exports import text
+
+        say(text.schedule(opened, sys.stdout.encoding))
+        return OK
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
         if opened is not None:
             status = runs.load(opened).status
@@ -260,5 +298,6 @@ PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "replay": _app,
     "attach": _app,
     "stop": _stop,
+    "export": _export,
     "app": _app,
 }

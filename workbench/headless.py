@@ -207,8 +207,11 @@ def run(
     *,
     as_json: bool = False,
     quiet: bool = False,
+    gantt: bool = False,
 ) -> int:
     """Run a lab to its end and print the verdict; returns the exit code of the command.
+
+    With `gantt` the schedule as text comes first.
 
     Raises:
         ParameterError: the run cannot work here; nothing was started and no folder is left.
@@ -220,6 +223,8 @@ def run(
         try:
             prepared = with_agent(prepared, client)
             code = Headless(prepared, client, inbox, quiet).follow()
+            if gantt:
+                _show_schedule(prepared)
             show_result(prepared, as_json)
         finally:
             client.close()
@@ -238,6 +243,16 @@ def with_agent(prepared: session.Prepared, client: AgentClient) -> session.Prepa
         shutil.rmtree(prepared.folder, ignore_errors=True)
         raise ParameterError("launcher agent", f"cannot be started: {error}") from None
     return session.adopt(prepared, client.identity)
+
+
+def _show_schedule(prepared: session.Prepared) -> None:
+    """Print the schedule; of a run that ended before it told one, say so beside its verdict."""
+    from workbench.exports import text
+
+    try:
+        say(text.schedule(prepared.folder, sys.stdout.encoding) + "\n")
+    except ParameterError as error:
+        complain(str(error))
 
 
 def show_result(prepared: session.Prepared, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from labs.catalog import catalog
 from labs.params import Field, LabSpec, fields_of
+from workbench import exercise_flags
 from workbench.options import MAX_REFRESH_HZ, MIN_REFRESH_HZ, AppOptions
 
 MAX_WIDTH = 100
@@ -44,6 +45,7 @@ class RunFlags(msgspec.Struct, frozen=True, kw_only=True):
         False
     )
     quiet: Annotated[bool, Meta(description="no progress on stderr")] = False
+    gantt: Annotated[bool, Meta(description="print the schedule as text above the verdict (pp, 3d)")] = False
     detach: Annotated[
         bool, Meta(description="leave the run to itself once it has begun; it survives the terminal")
     ] = False
@@ -71,6 +73,27 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
     stop: Annotated[
         str, Meta(description="end a run, whoever started it, and say how it ended", extra={"unit": "RUN"})
     ] = ""
+    export: Annotated[
+        str, Meta(description="write a run in another format, see --format", extra={"unit": "RUN"})
+    ] = ""
+    format: Annotated[
+        Literal["chrome", "csv", "html", "json", "svg"],
+        Meta(
+            description="chrome: a trace for Perfetto; csv: spans, scalars, samples; html: one page; "
+            "json: result and events; svg: the pictures"
+        ),
+    ] = "html"
+    output: Annotated[
+        str,
+        Meta(
+            description="where the export goes: a file, or for csv a folder or a .zip; by default the run's "
+            "id in this folder",
+            extra={"unit": "F"},
+        ),
+    ] = ""
+    gantt: Annotated[bool, Meta(description="with --replay: print the schedule as text and open nothing")] = (
+        False
+    )
     doctor: Annotated[bool, Meta(description="what this machine has, and what is wrong with it")] = False
     version: Annotated[bool, Meta(description="the version")] = False
     json: Annotated[bool, Meta(description="the page as JSON (--list, --runs, --doctor)")] = False
@@ -90,8 +113,9 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 APP_ONLY = ("ascii", "mouse", "refresh", "theme")
-PAGES = ("list", "runs", "replay", "attach", "stop", "doctor", "version")
-OF_A_RUN = ("replay", "attach", "stop")
+PAGES = ("list", "runs", "replay", "attach", "stop", "export", "doctor", "version")
+EXPORT_ONLY = ("format", "output")
+OF_A_RUN = ("replay", "attach", "stop", "export")
 """The pages whose value names a run."""
 
 
@@ -109,10 +133,12 @@ def overview() -> str:
         "workbench --run LAB [--PARAM VALUE ...]  run a lab headless: progress on stderr, verdict on stdout",
         "workbench --run LAB --help               the lab's own parameters",
         "workbench --list [--json]                the labs",
+        *exercise_flags.OVERVIEW,
         "workbench --runs [--json]                the runs that are kept",
-        "workbench --replay RUN                   open a run's record in the app",
+        "workbench --replay RUN [--gantt]         open a run's record in the app, or print its schedule",
         "workbench --attach RUN                   watch a run that another process started",
         "workbench --stop RUN                     end a run, whoever started it",
+        "workbench --export RUN [--format FORMAT] [--output F]   write a run for other programs",
         "workbench --doctor [--json]              what this machine has",
         "workbench --version",
         "",
@@ -120,6 +146,9 @@ def overview() -> str:
         "",
         "Options of --run:",
         *_rows(field for field in run_fields() if field.name != "run"),
+        "",
+        "Options of --export:",
+        *_rows(field for field in fields_of(PageFlags) if field.name in EXPORT_ONLY),
         "",
         "Options of the app, of --replay and of --attach:",
         *_rows(field for field in fields_of(PageFlags) if field.name in APP_ONLY),

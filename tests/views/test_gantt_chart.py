@@ -59,6 +59,11 @@ def test_a_message_fills_the_gap_that_it_made() -> None:
     assert "waited 23.0 ms, message from rank 0 3.00 ms" in details(chart, critical_path(chart)[1])
 
 
+def test_a_plan_without_communication_has_no_messages() -> None:
+    for name in ("interleaved_zb", "1f1b", "dualpipev"):
+        assert not any(chart_of_schedule(name, 4, 8).marks), name
+
+
 def test_no_message_between_two_stages_of_one_rank() -> None:
     """The turn of a V: the rank itself has what it needs."""
     chart = chart_of_schedule("zbv", 2, 4, communication=3.0)

@@ -150,18 +150,22 @@ class Senders:
 
 
 def messages_of(lanes: tuple[Lane, ...]) -> list[list[Mark]]:
-    """Return by rank the time that each message took from its sender's end until its action began.
+    """Return by rank when it waited for a message on its way: from its sender's end until its action began.
 
-    The time before, in which the sender was still computing, is bubble.
+    The time before, in which the sender was still computing, is bubble; what arrived while the rank still
+    computed itself is not waited for.
     """
     senders = Senders(lanes)
     found: list[list[Mark]] = []
     for rank, lane in enumerate(lanes):
-        marks = []
+        marks, free = [], 0.0
         for action in lane:
             place = senders.of(rank, action)
-            if place is not None and place.rank != rank and senders.end(place) < action.start:
-                marks.append(Mark("message", f"from rank {place.rank}", senders.end(place), action.start))
+            if place is not None and place.rank != rank:
+                since = max(senders.end(place), free)
+                if since < action.start:
+                    marks.append(Mark("message", f"from rank {place.rank}", since, action.start))
+            free = action.end
         found.append(marks)
     return found
 

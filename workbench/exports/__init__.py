@@ -1,0 +1,1 @@
+"""Export of a kept run to files that other programs read: traces, tables, one document, pictures, a page."""
