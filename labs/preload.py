@@ -13,4 +13,5 @@ import torch.nn
 import torch.optim  # noqa: F401
 
 import labs.context
+import labs.exercise_worker
 import labs.worker  # noqa: F401

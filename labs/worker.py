@@ -59,7 +59,7 @@ def main(argument: dict[str, Any]) -> Context:
     emit.emit(events.Phase(t=time.monotonic_ns(), rank=rank, phase="starting"))
     ctx: Context | None = None
     try:
-        ctx = _join(asked, rank, emit)
+        ctx = join(asked, rank, emit, debug_detail=spec_of(asked.lab).debug_detail)
         _run(asked, ctx)
     except BaseException as error:  # SystemExit too: nothing leaves silently
         _leave(ctx, emit, rank, error)
@@ -74,8 +74,11 @@ def main(argument: dict[str, Any]) -> Context:
     return ctx
 
 
-def _join(asked: Argument, rank: int, emit: emitter.Emitter) -> Context:
-    """Join the group and pass a first barrier: from here on the rank is ready."""
+def join(asked: Argument, rank: int, emit: emitter.Emitter, *, debug_detail: bool) -> Context:
+    """Join the group and pass a first barrier: from here on the rank is ready.
+
+    `debug_detail` turns TORCH_DISTRIBUTED_DEBUG=DETAIL on.
+    """
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     device = torch.device("cuda", local_rank) if asked.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
@@ -85,7 +88,7 @@ def _join(asked: Argument, rank: int, emit: emitter.Emitter) -> Context:
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    if spec_of(asked.lab).debug_detail:
+    if debug_detail:
         os.environ.setdefault("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     dist.init_process_group(asked.backend, timeout=datetime.timedelta(seconds=asked.pg_timeout_s))

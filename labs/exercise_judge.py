@@ -1,0 +1,278 @@
+"""Checks a learner's file on real ranks: runs it on each case, finds the first difference, names the mistake.
+
+An exercise's `check.py` has
+
+    FUNCTIONS   names that the learner's file must define; a mistake that is a function replaces the first
+    CASES       name of an input -> the input
+    run         (yours, comms, case) -> dict of what is compared; `yours` holds the learner's functions
+    expected    (rank, world_size, case) -> the same dict, computed by one process
+    USUALLY     what a difference means where no mistake is recognised
+
+and `mistakes.py` holds wrong solutions: a function, or a class whose attributes replace those of the
+solution; its name is the mistake's name and its docstring what it usually means. A mistake is recognised
+where the learner's code comes, on every rank, to what the mistake comes to. All ranks call these functions
+alike and come to the same verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import signal
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from labs.exercise_board import Board, MismatchError, Stuck, line_of
+from labs.exercise_comms import WatchedComms
+from labs.exercise_compare import Difference, alike, first_difference
+from labs.exercise_verdict import Report, Told, explain
+from labs.exercises import Exercise, Kind, Verdict
+from labs.recorder import Recorder
+
+GRACE_S = 3.0
+"""How much longer than the time limit ranks wait for the others' report."""
+AGAIN_S = 0.5
+
+
+class Late(BaseException):
+    """The time limit has passed; not an `Exception`, so that a learner's `except Exception` lets it
+    through."""
+
+
+@dataclass
+class Outcome:
+    """What a function came to on one rank for one case."""
+
+    kind: Kind
+    values: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+    """Of an exception, a mismatch, a wait."""
+    line: str = ""
+    traceback: str = ""
+    standings: list[Any] = field(default_factory=list)
+
+    def same(self, other: Outcome) -> bool:
+        """Whether another function came to the same, wherever its lines are."""
+        return self.kind == other.kind and self.text == other.text and alike(self.values, other.values)
+
+
+class Judge:
+    """Checks files of one exercise; every rank holds one and calls it alike."""
+
+    def __init__(self, exercise: Exercise, recorder: Recorder, rank: int, world_size: int, key: str) -> None:
+        self.exercise = exercise
+        self.check = importlib.import_module(f"{exercise.package}.check")
+        self._recorder = recorder
+        self._rank = rank
+        self._world_size = world_size
+        self._key = key
+        self._runs = 0
+
+    def judge_file(self, file: Path, limit_s: float) -> Verdict:
+        """Check the learner's file within `limit_s` seconds."""
+        until = time.monotonic() + limit_s
+        try:
+            with _limit(until):
+                yours = load(file, self.check.FUNCTIONS)
+        except BaseException as error:
+            return self._unloadable(file, error, limit_s)
+        return self.judge(yours, file, until)
+
+    def judge(self, yours: Any, file: Path, until: float) -> Verdict:
+        """Check functions; `file` is where their lines are, `until` a moment of the monotonic clock."""
+        for name, case in self.check.CASES.items():
+            board = self._board(file)
+            outcome = self._run(yours, case, board, until)
+            report = self._report(outcome, case)
+            told = board.gather(
+                "report", msgspec.json.encode(report).decode(), until + GRACE_S - time.monotonic()
+            )
+            reports = [msgspec.json.decode(text, type=Report) if text else None for text in told]
+            if any(each is None or each.kind != "passed" for each in reports):
+                mistake, meaning = self._recognise(outcome, case, reports)
+                verdict = explain(self.exercise.name, name, reports, self.check.USUALLY)
+                if mistake:
+                    return msgspec.structs.replace(verdict, mistake=mistake, meaning=meaning)
+                return verdict
+        cases = ", ".join(self.check.CASES)
+        return Verdict(
+            exercise=self.exercise.name,
+            kind="passed",
+            message=f"right on {self._world_size} ranks: {cases}",
+        )
+
+    def _run(self, yours: Any, case: Any, board: Board, until: float) -> Outcome:
+        """Run one case on this rank; whatever the learner's code does, an outcome comes back."""
+        comms = WatchedComms(self._recorder, board)
+        try:
+            with _limit(until):
+                values = self.check.run(yours, comms, case)
+                outcome = Outcome("passed", values)
+                with contextlib.suppress(Stuck, MismatchError):
+                    if forgotten := comms.finish():
+                        outcome = Outcome("unwaited", text=forgotten[0].text, line=forgotten[0].line)
+        except BaseException as error:
+            outcome = _outcome_of(error, board)
+        if outcome.kind != "stuck":  # then its last standing, in which it waits, stands for good
+            board.end("returned" if outcome.kind == "passed" else "raised")
+        return outcome
+
+    def _report(self, outcome: Outcome, case: Any) -> Report:
+        """What this rank tells the others of its outcome."""
+        difference: Difference | None = None
+        if outcome.kind == "passed":
+            expected = self.check.expected(self._rank, self._world_size, case)
+            difference = first_difference(expected, outcome.values, self._world_size)
+        told = Told(**vars(difference)) if difference is not None else None
+        return Report(
+            kind="differs" if told is not None else outcome.kind,
+            text=outcome.text,
+            line=outcome.line,
+            traceback=outcome.traceback,
+            difference=told,
+            standings=outcome.standings,
+        )
+
+    def _recognise(self, mine: Outcome, case: Any, reports: list[Report | None]) -> tuple[str, str]:
+        """Run every known mistake on the same case; returns the name and meaning of the one that fits."""
+        kinds = {report.kind if report is not None else "worker" for report in reports}
+        if kinds & {"worker", "late", "unwritten", "file"}:
+            return "", ""
+        for name, (functions, meaning) in mistakes_of(self.exercise).items():
+            board = self._board(None)
+            outcome = self._run(functions, case, board, time.monotonic() + GRACE_S)
+            fits = outcome.kind != "late" and mine.same(outcome)
+            if set(board.gather("fits", str(fits), 2 * GRACE_S)) == {"True"}:
+                return name, meaning
+        return "", ""
+
+    def _board(self, file: Path | None) -> Board:
+        """Open a fresh board, which every rank has then."""
+        self._runs += 1
+        board = Board(self._rank, self._world_size, f"{self._key}/{self._runs}", file)
+        board.gather("begin", "", 2 * GRACE_S)
+        return board
+
+    def _unloadable(self, file: Path, error: BaseException, limit_s: float) -> Verdict:
+        kind: Kind = "late" if isinstance(error, Late) else "file"
+        line = line_in(file, error)
+        if isinstance(error, SyntaxError):
+            line = f"{file.name}:{error.lineno}"
+            message = f"{type(error).__name__} in line {error.lineno}: {error.msg}"
+        elif isinstance(error, Late):
+            message = (
+                f"the file itself did not come to its end within {limit_s:g} s: {line or 'an endless loop'}"
+            )
+        elif isinstance(error, MissingError):
+            message = str(error)
+        else:
+            message = f"the file cannot be loaded: {type(error).__name__}: {error}"
+        meaning = "Python has to be able to import the file before any rank can call your function."
+        return Verdict(
+            exercise=self.exercise.name,
+            kind=kind,
+            message=message,
+            meaning=meaning,
+            line=line,
+            traceback=_traceback(error),
+        )
+
+
+class MissingError(ValueError):
+    """A learner's file lacks a function that the exercise asks for."""
+
+
+def load(file: Path, functions: tuple[str, ...]) -> ModuleType:
+    """Run the learner's file as a module of its own, unknown to `sys.modules`.
+
+    Raises:
+        MissingError: it does not define the functions; the message says what it defines.
+        BaseException: whatever running it raises.
+    """
+    module = ModuleType(f"exercise_{file.stem}")
+    module.__file__ = str(file)
+    exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+    missing = [name for name in functions if not callable(getattr(module, name, None))]
+    if missing:
+        own = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and getattr(value, "__module__", "") == module.__name__
+        ]
+        there = f"it defines {', '.join(own)}" if own else "it defines no function"
+        raise MissingError(f"{file.name} does not define {', '.join(missing)}; {there}")
+    return module
+
+
+def solution_of(exercise: Exercise) -> ModuleType:
+    """Return the exercise's solution."""
+    return importlib.import_module(f"{exercise.package}.solution")
+
+
+def mistakes_of(exercise: Exercise) -> dict[str, tuple[SimpleNamespace, str]]:
+    """Return the known mistakes: name -> (the functions with the mistake in them, what it usually means)."""
+    module = importlib.import_module(f"{exercise.package}.mistakes")
+    first = importlib.import_module(f"{exercise.package}.check").FUNCTIONS[0]
+    found = {}
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
+            continue
+        replaced = {first: value}
+        if inspect.isclass(value):
+            replaced = {key: getattr(value, key) for key in vars(value) if not key.startswith("_")}
+        functions = SimpleNamespace(**{**vars(solution_of(exercise)), **replaced})
+        found[name.replace("_", " ")] = (functions, " ".join((value.__doc__ or "").split()))
+    return found
+
+
+@contextlib.contextmanager
+def _limit(until: float) -> Iterator[None]:
+    """Raise `Late` inside of the block at a moment of the monotonic clock, again and again until it ends."""
+
+    def ring(_number: int, frame: FrameType | None) -> None:
+        raise Late(frame)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()), AGAIN_S)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _outcome_of(error: BaseException, board: Board) -> Outcome:
+    """Say what ended the learner's function on this rank."""
+    line = line_in(board.file, error)
+    if isinstance(error, NotImplementedError):
+        return Outcome("unwritten", text=str(error), line=line)
+    if isinstance(error, Late):
+        return Outcome("late", text=board.waits, line=line)
+    if isinstance(error, Stuck):
+        text = error.standings[board.rank].waits
+        return Outcome("stuck", text=text, line=line, standings=error.standings)
+    if isinstance(error, MismatchError):
+        return Outcome("mismatch", text=str(error), line=line)
+    text = f"{type(error).__name__}: {str(error).strip()}"
+    return Outcome("exception", text=text, line=line, traceback=_traceback(error))
+
+
+def line_in(file: Path | None, error: BaseException) -> str:
+    """Return the innermost line of a file in an exception's traceback, `file.py:12`."""
+    found = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if file is not None and frame.f_code.co_filename == str(file):
+            found = f"{file.name}:{number}"
+    return found or (line_of(file, error.args[0]) if isinstance(error, Late) and error.args else "")
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
