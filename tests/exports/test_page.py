@@ -200,6 +200,14 @@ def test_curves_survive_what_is_not_a_number_and_lone_points(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("places", "expected"),
+    [([], []), ([10, 50], [20, 50]), ([50, 50, 51], [50, 62, 74]), ([90, 95, 99], [76, 88, 100])],
+)
+def test_names_stay_apart_and_inside(places: list[float], expected: list[float]) -> None:
+    assert plot.apart(places, 20, 100) == expected
+
+
+@pytest.mark.parametrize(
     ("low", "high", "expected"),
     [(0, 10, [0, 2, 4, 6, 8, 10]), (0.1, 0.5, [0.1, 0.2, 0.3, 0.4, 0.5]), (3, 3, [3])],
 )

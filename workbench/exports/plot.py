@@ -196,9 +196,19 @@ def _names(
     )
     ends = ends[: max(1, int((bottom - TOP) / NAME))]
     right = max((x for _, x, _, _ in ends), default=0.0)
-    parts, free = [], bottom + NAME
-    for y, _, name, colour in reversed(ends):
-        at = min(y + 4, free - NAME)
-        free = at
-        parts.append(f'<text x="{right + 6}" y="{round(at, 1)}" fill="{colour}">{escape(name)}</text>')
-    return parts
+    return [
+        f'<text x="{right + 6}" y="{round(at, 1)}" fill="{colour}">{escape(name)}</text>'
+        for at, (_, _, name, colour) in zip(apart([y + 4 for y, *_ in ends], TOP, bottom), ends, strict=True)
+    ]
+
+
+def apart(places: Sequence[float], top: float, bottom: float) -> list[float]:
+    """Return rising places moved so that names at them do not meet, between `top` and `bottom`."""
+    found: list[float] = []
+    for place in places:
+        found.append(max(place, found[-1] + NAME if found else top))
+    limit = bottom
+    for index in reversed(range(len(found))):
+        found[index] = min(found[index], limit)
+        limit = found[index] - NAME
+    return found
