@@ -84,6 +84,16 @@ class Pipeline:
         self._targets: Sequence[Tensor] = ()
         self._losses: dict[int, Tensor] = {}
 
+    def agree(self, first: Tensor | None) -> None:
+        """Agree with the other stages on what crosses between them; the first step does it if nobody has.
+
+        `first` is one micro-batch, on the rank that holds the first stage; every rank calls this together.
+
+        Raises: ValueError: stages do not fit together.
+        """
+        boundaries = agree(self.schedule, self.rank, self.stages, self._wire, first)
+        self._mail = Mail(self.schedule, self.rank, self._wire, boundaries, device_of(self.stages))
+
     def step(
         self, inputs: Sequence[Tensor] | None = None, targets: Sequence[Tensor] | None = None
     ) -> list[Tensor]:
@@ -98,7 +108,10 @@ class Pipeline:
         """
         self._inputs = self._given("inputs", inputs, 0)
         self._targets = self._given("targets", targets, self.schedule.num_stages - 1)
-        mail = self._mail = self._mail or self._open_mail()
+        if self._mail is None:
+            self.agree(self._inputs[0] if self._inputs else None)
+        mail = self._mail
+        assert mail is not None
         mail.begin()
         self.trace, self._losses = [], {}
         row = self.schedule.rows[self.rank]
@@ -133,11 +146,6 @@ class Pipeline:
                 f"{name}: micro-batches must have one shape, got {sorted({*map(_shape, values)})}"
             )
         return values
-
-    def _open_mail(self) -> Mail:
-        first = self._inputs[0] if self._inputs else None
-        boundaries = agree(self.schedule, self.rank, self.stages, self._wire, first)
-        return Mail(self.schedule, self.rank, self._wire, boundaries, device_of(self.stages))
 
     def _do(self, action: Action, arrived: Tensor | None) -> Tensor | None:
         match action.kind:

@@ -58,6 +58,10 @@ class ThreeD:
             schedule, place, stages, axes.wire, loss, pace=pace, watch=lambda done: self._after(done, watch)
         )
 
+    def agree(self, first: Tensor | None) -> None:
+        """Agree with the other stages on shapes before the first step; `first`: a micro-batch, on stage 0."""
+        self.pipeline.agree(first)
+
     def step(
         self, inputs: Sequence[Tensor] | None = None, targets: Sequence[Tensor] | None = None
     ) -> list[Tensor]:

@@ -65,22 +65,24 @@ def run(ctx: Context, params: ThreeDParams) -> None:
     alone = Alone(whole, whole_loss(params), params.lr, params.clip)
     batches = text_or_noise(ctx.seed, params)
     proof = proofs.Proof(ctx, schedule, engine, alone)
+    inputs, _ = _own_part(ctx, params, schedule, axes, batches(0))
+    engine.agree(inputs[0] if inputs else None)
     for step in range(params.steps):
         ctx.step(step, params.steps)
         data = batches(step)
         optimizer.zero_grad()
+        expected = alone.backward(data)
         ctx.comms.barrier()
         proof.begin()
         losses = engine.step(*_own_part(ctx, params, schedule, axes, data))
-        proof.gradients(losses, alone.backward(data))
+        proof.gradients(losses, expected)
         proof.norms(engine.clip(params.clip), alone.clip())
         with ctx.span("optimizer", "SGD"):
             optimizer.step()
         alone.update()
         if losses:
             ctx.scalar("loss", float(torch.stack(losses).mean()))
-        if costs is None and step == 1:
-            # The first step agrees on shapes besides; the second one shows what actions cost.
+        if costs is None:
             costs = plan.measured(ctx, engine.pipeline.trace, schedule)
             plan.announce(ctx, schedule, costs, axes.pp.rank)
     proof.finish(job)

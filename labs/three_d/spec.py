@@ -48,7 +48,7 @@ class ThreeDParams(msgspec.Struct, frozen=True, kw_only=True):
     sequence_parallel: Annotated[
         bool, Meta(description="between the layers' matrices, split activations along the sequence (lm)")
     ] = False
-    steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 4
+    steps: Annotated[int, Meta(ge=1, le=100_000, description="optimizer steps")] = 4
     lr: Annotated[float, Meta(gt=0, le=10, description="learning rate of SGD")] = 0.3
     clip: Annotated[
         float, Meta(gt=0, le=1e6, description="the gradients' norm over all ranks is cut to this")

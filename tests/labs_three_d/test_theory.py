@@ -79,7 +79,7 @@ def job(**given: object) -> Job:
             "--dim: 28 gives 80 hidden features, which --tp 7 does not divide",
         ),
         ({"tp": "0"}, 8, "--tp: 0 is out of bounds; allowed: a whole number >= 1"),
-        ({"steps": "1"}, 8, "--steps: 1 is out of bounds"),
+        ({"steps": "0"}, 8, "--steps: 0 is out of bounds"),
     ],
 )
 def test_bad_input_is_one_line_that_says_what_fits(

@@ -53,7 +53,7 @@ def cube(shape: tuple[int, int, int] = (2, 2, 2)) -> CubeView:
             coordinates=place,
         )
         view.feed(hello)
-    for name in (*NAMES, "model"):
+    for name in (*NAMES, "embedding", "model"):
         view.feed(Scalar(t=0, rank=0, name=f"{name}.crosses_nodes", value=float(name == "dp")))
         view.feed(Scalar(t=0, rank=0, name=f"{name}.bytes_per_step_theory", value=100.0 * world_size))
     for rank in range(world_size):
@@ -89,6 +89,12 @@ def test_now_is_what_ended_last_each_group_once() -> None:
     assert now["pp"] == (Talk("send", (0, 2)),)
     assert now["tp"] == tuple(Talk("all_reduce", (rank, rank + 1)) for rank in (0, 2, 4, 6))
     assert now["dp"] == ()
+    for rank in (0, 1, 4, 6):
+        view.feed(comm(rank, "all_reduce", "model", 520_000_000, 4, step=1))
+        view.feed(comm(rank, "all_reduce", "embedding", 520_000_000, 4, step=1))
+    members = {axis.name: [talk.ranks for talk in axis.now] for axis in view.snapshot().traffic}
+    assert members["model"] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert members["embedding"] == [(0,), (1,), (4, 6)]
 
 
 def test_before_anything_is_known_it_says_what_it_waits_for() -> None:

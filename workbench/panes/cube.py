@@ -27,7 +27,7 @@ class CubePane(Pane[CubeSnapshot]):
     NAME = "cube"
     TITLE = "cube"
     SPAN = 3
-    WEIGHT = 15
+    WEIGHT = 24
     MAX_HZ = 2.0
 
     def lines(self, snapshot: CubeSnapshot, width: int, height: int) -> list[Line]:

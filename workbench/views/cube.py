@@ -14,6 +14,8 @@ from launcher.rundir import Manifest
 from workbench.views.base import View
 
 CROSSES, THEORY = ".crosses_nodes", ".bytes_per_step_theory"
+REPLICA, COPIES = "model", "embedding"
+"""Groups that are no axis: the ranks of one replica, and the two with the copies of a tied embedding."""
 NOW_NS = 100_000_000
 """What ended so long before the newest span counts as now."""
 
@@ -39,7 +41,7 @@ class AxisTraffic(msgspec.Struct, frozen=True):
 
 
 class CubeSnapshot(msgspec.Struct, frozen=True):
-    """The grid with its axes, outermost first; `doing` and `talking`: newest action, newest group."""
+    """The grid with its axes, outermost first; `doing` and `talking`: newest action, newest axis."""
 
     world_size: int
     names: tuple[str, ...] = ()
@@ -94,7 +96,8 @@ class CubeView(View[CubeSnapshot]):
             self._doing[span.rank] = span.action
         elif span.lane == "comm" and span.group in self._group_names():
             self._last_t = max(self._last_t, span.t1)
-            self._newest[span.rank] = span
+            if span.group in self._names:
+                self._newest[span.rank] = span
             if span.name != "recv":
                 self._talks[span.group, span.rank] = span
                 self._bytes.setdefault(span.step, Counter())[span.group] += max(0, span.bytes)
@@ -150,7 +153,7 @@ class CubeView(View[CubeSnapshot]):
         if name in self._names:
             axis = self._names.index(name)
             return 1 + max(place[axis] for place in self._places.values())
-        return len({place[1:] for place in self._places.values()}) if name == "model" else 2
+        return len({place[1:] for place in self._places.values()}) if name == REPLICA else 2
 
     def _now(self, name: str) -> tuple[Talk, ...]:
         """The messages and collectives of the group's ranks that ended just now, each once."""
@@ -163,12 +166,17 @@ class CubeView(View[CubeSnapshot]):
     def _ranks(self, span: Span, rank: int) -> tuple[int, ...]:
         if span.peer >= 0:
             return rank, span.peer
-        mine = self._places.get(rank)
-        if mine is None or span.group not in self._names:
-            return (rank,)
-        axis = self._names.index(span.group)
+        group = span.group
+        mine = self._agreeing(group, self._places.get(rank, ()))
         return tuple(
             other
             for other, place in sorted(self._places.items())
-            if place[:axis] == mine[:axis] and place[axis + 1 :] == mine[axis + 1 :]
+            if self._agreeing(group, place) == mine and (group != COPIES or (group, other) in self._talks)
         )
+
+    def _agreeing(self, group: str, place: tuple[int, ...]) -> tuple[int, ...]:
+        """The coordinates in which the ranks of a group agree."""
+        if group == REPLICA:
+            return place[:1]
+        axis = self._names.index("pp" if group == COPIES else group)
+        return place[:axis] + place[axis + 1 :]
