@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,11 +18,13 @@ from textual.widgets.option_list import Option
 from labs.params import ParameterError
 from workbench import history, palette
 from workbench.history import ORDERS, HistoryRun
-from workbench.messages import CompareWanted, ReplayWanted
+from workbench.messages import ReplayWanted
 from workbench.screens.base import WorkbenchScreen
+from workbench.screens.compare import CompareScreen
 from workbench.screens.dialog import Ask, Confirm
 from workbench.screens.facts import verdict_text
 from workbench.screens.home import Choices, one_line
+from workbench.views.compare import RUNS_AT_MOST
 from workbench.views.units import count
 
 SHOWN_AT_MOST = 500
@@ -174,7 +177,15 @@ class HistoryScreen(WorkbenchScreen):
         if len(folders) < MIN_COMPARED:
             self.notify("mark two runs or more with m, then c", severity="warning")
             return
-        self.post_message(CompareWanted(tuple(folders)))
+        if len(folders) > RUNS_AT_MOST:
+            self.notify(f"{len(folders)} runs are marked, {RUNS_AT_MOST} fit", severity="warning")
+            return
+        try:
+            screen = CompareScreen(tuple(folders), ascii_only=self.workbench.options.ascii)
+        except (OSError, msgspec.MsgspecError) as error:
+            self.notify(f"cannot be compared: {error}", severity="error", timeout=10)
+            return
+        self.app.push_screen(screen)
 
     def action_note(self) -> None:
         """Write a line that stays with the run."""
