@@ -223,6 +223,18 @@ class TestTimeline:
         assert (snapshot.first_step, snapshot.last_step) == (7, 8)
         assert all(len(row.bars) == 8 for row in snapshot.rows)
 
+    def test_any_kept_step_can_be_turned_to(self) -> None:
+        view = TimelineView(MANIFEST)
+        for event in dp_events(MANIFEST, steps=10, end=False):
+            view.feed(event)
+        snapshot = view.snapshot()
+        earlier = snapshot.window(3, 1)
+        assert (snapshot.oldest_step, earlier.first_step, earlier.last_step) == (0, 3, 3)
+        assert {bar.step for row in earlier.rows for bar in row.bars} == {3}
+        assert earlier.t1 < snapshot.t0
+        assert len(snapshot.window(8, 99).rows[0].bars) == 36
+        assert snapshot.window(50, 1).t1 == 0
+
     def test_runs_of_equal_cells_fill_the_width(self) -> None:
         bars = (Bar(0, 50, "compute", "forward"), Bar(40, 100, "comm", "all_reduce"))
         runs = cells(bars, 0, 100, 20)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.segment import Segment
+from textual.binding import Binding, BindingType
 
 from launcher.events import Lane
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, faint, fit, ink, muted, rank_tag, style
-from workbench.views.timeline import Cell, TimelineRow, TimelineSnapshot, cells
+from workbench.views.timeline import STEPS, Cell, TimelineRow, TimelineSnapshot, cells
 from workbench.views.units import duration
 
 LABEL = 4
@@ -16,20 +19,49 @@ TWO_ROWS: tuple[tuple[Lane, ...], ...] = (("optimizer", "compute"), ("idle", "co
 
 
 class TimelinePane(Pane[TimelineSnapshot]):
-    """What each rank did in the last steps."""
+    """What each rank did in the last steps, or in those that the person turned to."""
 
     NAME = "timeline"
     TITLE = "timeline"
     SHORT = "time"
     SPAN = 4
     MAX_HZ = 1.0
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("less_than_sign", "turn(-1)", "step", key_display="< >"),
+        Binding("greater_than_sign", "turn(1)", "next step", show=False),
+        Binding("plus,equals_sign", "widen(-1)", "zoom in: fewer steps", show=False),
+        Binding("minus", "widen(1)", "zoom out: more steps", show=False),
+    ]
+
+    def __init__(self, *, ascii_only: bool = False, key: str = "") -> None:
+        super().__init__(ascii_only=ascii_only, key=key)
+        self._last: int | None = None
+        self._count = STEPS
+
+    def action_turn(self, by: int) -> None:
+        """Show the step before or after; past the newest one, follow the newest again."""
+        if self.shown is None or not self.shown.kept:
+            return
+        newest = self.shown.last_step
+        last = max(self.shown.oldest_step, (newest if self._last is None else self._last) + by)
+        self._last = None if last >= newest else last
+        self._drawn = None
+        self.redraw()
+
+    def action_widen(self, by: int) -> None:
+        """Show twice or half as many steps."""
+        self._count = max(1, self._count * 2 if by > 0 else self._count // 2)
+        self._drawn = None
+        self.redraw()
 
     def lines(self, snapshot: TimelineSnapshot, width: int, height: int) -> list[Line]:
         """Return one line a rank; with room two, one for computing and one for communicating."""
-        if snapshot.t1 <= snapshot.t0:
-            self.say("")
-            return self.waiting("the run timed nothing" if snapshot.over else "waiting for the first span")
+        if snapshot.last_step >= 0:
+            last = snapshot.last_step if self._last is None else self._last
+            snapshot = snapshot.window(last, self._count)
         self._say_range(snapshot)
+        if snapshot.t1 <= snapshot.t0:
+            return self.waiting(self._why_empty(snapshot))
         rows = [row for row in snapshot.rows if self.rank in (None, row.rank)]
         lines: list[Line] = []
         if height >= 2 * len(rows) + 2:
@@ -43,6 +75,12 @@ class TimelinePane(Pane[TimelineSnapshot]):
         if height > len(lines):
             lines.append(self._axis(snapshot, width))
         return [*lines, self._legend()] if height > len(lines) else lines
+
+    def _why_empty(self, snapshot: TimelineSnapshot) -> str:
+        if any(row.bars for row in snapshot.kept):
+            return "nothing was timed in these steps; < and > turn to others, - shows more of them"
+        self.say("")
+        return "the run timed nothing" if snapshot.over else "waiting for the first span"
 
     def _say_range(self, snapshot: TimelineSnapshot) -> None:
         if snapshot.first_step < 0:

@@ -1,4 +1,4 @@
-"""What each rank did in the last few steps: its spans, for a drawing with one row a rank."""
+"""What each rank did, step by step: its spans, for a drawing with one row a rank."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Bar(msgspec.Struct, frozen=True):
     t1: int
     lane: Lane
     label: str
+    step: int = -1
 
 
 class TimelineRow(msgspec.Struct, frozen=True):
@@ -31,7 +32,10 @@ class TimelineRow(msgspec.Struct, frozen=True):
 
 
 class TimelineSnapshot(msgspec.Struct, frozen=True):
-    """The rows between `t0` and `t1` (ns); steps are -1 where the spans carry none."""
+    """The rows between `t0` and `t1` (ns); steps are -1 where the spans carry none.
+
+    `kept` is all that is remembered; `window` cuts other steps from it.
+    """
 
     rows: tuple[TimelineRow, ...]
     t0: int = 0
@@ -39,6 +43,28 @@ class TimelineSnapshot(msgspec.Struct, frozen=True):
     first_step: int = -1
     last_step: int = -1
     over: bool = False
+    kept: tuple[TimelineRow, ...] = ()
+
+    @property
+    def oldest_step(self) -> int:
+        """The first step of which something is kept."""
+        return min((bar.step for row in self.kept for bar in row.bars), default=-1)
+
+    def window(self, last: int, count: int) -> TimelineSnapshot:
+        """Return the `count` steps up to `last`, as far as they are kept."""
+        first = max(0, last - count + 1)
+        rows = tuple(
+            TimelineRow(row.rank, tuple(bar for bar in row.bars if first <= bar.step <= last))
+            for row in self.kept
+        )
+        return _between(rows, first, last, self.over, self.kept)
+
+
+def _between(
+    rows: tuple[TimelineRow, ...], first: int, last: int, over: bool, kept: tuple[TimelineRow, ...]
+) -> TimelineSnapshot:
+    times = [moment for row in rows for bar in row.bars for moment in (bar.t0, bar.t1)] or [0]
+    return TimelineSnapshot(rows, min(times), max(times), first, last, over, kept)
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -73,20 +99,14 @@ class TimelineView(View[TimelineSnapshot]):
         last = min(self._step.values(), default=-1)
         if last > 0 and self.result is None:
             last -= 1
-        first = max(0, last - STEPS + 1) if last >= 0 else -1
-        kept = {
-            rank: [span for span in spans if last < 0 or first <= span.step <= last]
+        kept = tuple(
+            TimelineRow(rank, tuple(Bar(s.t, s.t1, s.lane, s.action or s.name, s.step) for s in spans))
             for rank, spans in self._spans.items()
-        }
-        times = [moment for spans in kept.values() for span in spans for moment in (span.t, span.t1)]
-        rows = tuple(
-            TimelineRow(rank, tuple(Bar(s.t, s.t1, s.lane, s.action or s.name) for s in spans))
-            for rank, spans in kept.items()
         )
         over = self.result is not None
-        if not times:
-            return TimelineSnapshot(rows, over=over)
-        return TimelineSnapshot(rows, min(times), max(times), first, last, over)
+        if last < 0:
+            return _between(kept, -1, -1, over, kept)
+        return TimelineSnapshot((), over=over, kept=kept).window(last, STEPS)
 
 
 PAINT: tuple[Lane, ...] = ("idle", "comm", "optimizer", "compute")
