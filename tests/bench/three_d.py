@@ -2,8 +2,8 @@
 
     python -m tests.bench.three_d [PACE_MS]
 
-Strong scaling: the batch and the model stay, ranks are added along one axis after another. A forward of the
-whole model on a micro-batch is paced to PACE_MS (160) on one rank, that of a stage to the stage's share, split
+Strong scaling: batch and model stay, ranks are added along one axis after another. A forward of the
+whole model on a micro-batch is paced to PACE_MS (160) on one rank, that of a stage to its share of it, split
 among its tp ranks. Beside the step stands what the schedule alone would take: the paced time and the bubble.
 What is above it is communication, and ranks that wait for a core.
 """
