@@ -16,6 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from labs.comms import Comms, Handle
 from labs.exercise_board import Board, MismatchError
@@ -37,6 +38,13 @@ class Journal:
     queues: defaultdict[str, deque[WatchedHandle]] = field(default_factory=lambda: defaultdict(deque))
     """Collectives of each group that have not started: they start in their order."""
 
+    gathered: list[StorageWeakRef] = field(default_factory=list)
+    """The buffers of all-gathers, as long as they live."""
+
+    def gathered_alive(self) -> int:
+        """Return how many buffers that an all-gather filled still have somebody who refers to them."""
+        return sum(not reference.expired() for reference in self.gathered)
+
     def ops(self) -> list[str]:
         """Return the name of every call, in order."""
         return [call.split()[0] for call in self.calls]
@@ -55,6 +63,7 @@ class WatchedHandle(Handle):
         self._missing = missing
         self._start = start
         self.text = text
+        self.elements = 0
         self.line = comms.board.learners_line()
         self.real: Any = None
         self.ready: Callable[[], bool] = lambda: self.real is not None
@@ -81,6 +90,7 @@ class WatchedHandle(Handle):
             self._comms.board.wait(self.ready, self.text, self._missing)
             self.real.wait()
         self._waited = True
+        self.real = None  # it holds the tensors
         if self.span:
             recorder = self._comms.recorder
             recorder.span("comm", self._name, self._start, recorder.mark(), **self.span)
@@ -141,6 +151,7 @@ class WatchedComms(Comms):
     def all_gather(self, output: Tensor, piece: Tensor, async_op: bool = False) -> Handle | None:
         """Lay every rank's `piece` into everyone's `output`, in rank order."""
         self._fits("all_gather", "output", output, piece)
+        self.journal.gathered.append(StorageWeakRef(output.untyped_storage()))
         return self._collective(
             "all_gather", piece, "", async_op, lambda: Comms.all_gather(self, output, piece, True)
         )
@@ -298,6 +309,7 @@ class WatchedComms(Comms):
         self.journal.calls.append(text)
         self.journal.elements[name] += numel
         handle = WatchedHandle(self, name, text, missing, self.recorder.mark())
+        handle.elements = numel
         handle.span = {"bytes": nbytes, "group": self.name, "step": self.recorder.step, **fields}
         self.journal.handles.append(handle)
         return handle
