@@ -55,6 +55,8 @@ class OverlapMeter:
     def __init__(self, op: str, groups: Collection[str]) -> None:
         self.op = op
         self.groups = groups
+        self.calls = 0
+        """Spans of communication heard."""
         self._hidden = 0
         self._total = 0
         self._open: dict[int, tuple[list[Interval], list[Interval]]] = {}
@@ -65,6 +67,7 @@ class OverlapMeter:
         counts = lane == "comm" and name == self.op and fields.get("group") in self.groups
         if step < 0 or not (counts or lane == "compute"):
             return
+        self.calls += counts
         self._open.setdefault(step, ([], []))[0 if counts else 1].append((t0, t1))
         for old in [known for known in self._open if known <= step - OPEN_STEPS]:
             self._close(old)

@@ -76,6 +76,7 @@ class Reader:
             raise ValueError(
                 f"{len(examples)} examples do not divide into batches of {batch} on {world_size} ranks"
             )
+        self.num_examples = len(examples)
         self.loader, self.sampler = rank_loader(examples, rank, world_size, batch, seed)
         self.epoch = -1
         self.epochs: list[array[int]] = []
@@ -87,9 +88,9 @@ class Reader:
         return next(self._batches)
 
     @property
-    def per_epoch(self) -> int:
-        """Batches in an epoch."""
-        return len(self.loader)
+    def share(self) -> int:
+        """Examples that this rank reads in an epoch."""
+        return len(self.sampler)
 
     def _stream(self) -> Iterator[Example]:
         while True:

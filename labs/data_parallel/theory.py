@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 BYTES_FP32 = 4
 
@@ -24,17 +25,31 @@ def loss_weight(rank: int, world_size: int, batch: int) -> float:
     return (stop - start) * world_size / batch
 
 
-def parameters_of(dim: int, layers: int) -> int:
-    """Return the parameters of the deep MLP: a (dim, dim) matrix a layer, no biases."""
-    return layers * dim * dim
+def batch_loss(losses: Sequence[float], batch: int) -> float:
+    """Return the mean loss over the whole batch from each rank's mean over its rows."""
+    world_size = len(losses)
+    weights = [loss_weight(rank, world_size, batch) for rank in range(world_size)]
+    return sum(w * loss for w, loss in zip(weights, losses, strict=True)) / world_size
 
 
-def all_reduced_bytes(parameters: int, tensors: int, steps: int) -> int:
-    """Return S summed over a run's all-reduces: all gradients once a step, and a flag a parameter tensor.
+def mlp_size(dim: int, layers: int) -> tuple[int, int]:
+    """Return (parameters, tensors) of the deep MLP: a (dim, dim) matrix a layer, no biases."""
+    return layers * dim * dim, layers
 
-    Nothing here depends on the batch or on the number of ranks.
+
+def classifier_size(pixels: int, classes: int, dim: int, layers: int) -> tuple[int, int]:
+    """Return (parameters, tensors) of the classifier: the deep MLP between two matrices with biases."""
+    parameters, tensors = mlp_size(dim, layers)
+    return parameters + (pixels + 1) * dim + (dim + 1) * classes, tensors + 4
+
+
+def all_reduced_bytes(parameters: int, tensors: int, steps: int, flagged: bool = True) -> int:
+    """Return S summed over a run's all-reduces: all fp32 gradients once a step, and a flag a tensor.
+
+    PyTorch's DDP sends no flags. Nothing here depends on the batch, on the number of ranks, on how many
+    batches are accumulated, or on autocast, which leaves gradients in fp32.
     """
-    return steps * (parameters + tensors) * BYTES_FP32
+    return steps * (parameters + tensors * flagged) * BYTES_FP32
 
 
 def sent_bytes(payload: int, world_size: int) -> float:
@@ -52,6 +67,19 @@ def initial_loss(layers: int) -> float:
     for _ in range(layers):
         mean_square = _through_gelu(mean_square)
     return mean_square
+
+
+CLEARLY_AFTER = 60
+"""Steps, those of a run by default, after which a model of examples must have learned clearly."""
+
+
+def fresh_cross_entropy(classes: int, logit_variance: float = 0.0) -> float:
+    """Return the cross entropy in nats of a model that has learned nothing.
+
+    Guessing all classes alike costs ln(classes). Normal logits of variance v raise the mean of
+    log-sum-exp by v/2, and are right by chance as often as wrong.
+    """
+    return math.log(classes) + logit_variance / 2
 
 
 def _through_gelu(variance: float, points: int = 2001, reach: float = 8.0) -> float:

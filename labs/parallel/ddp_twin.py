@@ -47,7 +47,8 @@ class DistributedTwin(nn.Module):
             warnings.simplefilter("ignore", FutureWarning)
             self.ddp = DistributedDataParallel(module, process_group=self.comms.group, **options)
         self._handles: list[Handle] = []
-        self.ddp.register_comm_hook(None, self._all_reduce)
+        # DDP compares a hook's annotations as objects, and here they are strings: a lambda has none.
+        self.ddp.register_comm_hook(None, lambda _state, bucket: self._all_reduce(bucket))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the wrapped module."""
@@ -72,7 +73,7 @@ class DistributedTwin(nn.Module):
         """Return the wrapped module's state dict, under its names."""
         return self.module.state_dict(*args, **kwargs)
 
-    def _all_reduce(self, _state: object, bucket: Any) -> torch.futures.Future[Tensor]:
+    def _all_reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
         """Start a bucket's all-reduce; DDP takes its mean gradients from the future."""
         buffer = bucket.buffer().div_(self.comms.world_size)
         handle = self.comms.all_reduce(buffer, async_op=True)

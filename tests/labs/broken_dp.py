@@ -11,7 +11,7 @@ from torch.optim import AdamW
 
 from labs import models
 from labs.comms import Comms
-from labs.data_parallel import lab, theory
+from labs.data_parallel import subjects, theory, training
 from labs.parallel import replica
 from labs.parallel.data import FlatDataParallel, NaiveDataParallel
 
@@ -94,12 +94,12 @@ def optimizer_of_another_instance() -> None:
         shapes = [p.shape for p in parameters]  # type: ignore[attr-defined]
         return AdamW(models.DeepMLP(shapes[0][0], len(shapes)).parameters(), lr=lr)
 
-    vars(lab)["AdamW"] = other
+    vars(training)["AdamW"] = other
 
 
 def uphill() -> None:
     """The optimizer maximises."""
-    vars(lab)["AdamW"] = partial(AdamW, maximize=True)
+    vars(training)["AdamW"] = partial(AdamW, maximize=True)
 
 
 def same_rows() -> None:
@@ -116,7 +116,7 @@ def same_weight() -> None:
 def same_seed() -> None:
     """All ranks draw the same model, so that nobody would miss the broadcast."""
     right = models.DeepMLP
-    vars(lab)["DeepMLP"] = lambda dim, layers, seed: right(dim, layers, seed=7)
+    vars(subjects)["DeepMLP"] = lambda dim, layers, seed: right(dim, layers, seed=7)
 
 
 def unscaled_weights() -> None:

@@ -12,16 +12,18 @@ from launcher.events import Scalar, Shard, Span, Tensor
 from tests.labs import broken_dp
 from tests.ranks import Run, run_lab
 
-SMALL: dict[str, Any] = {"steps": broken_dp.STEPS, "dim": 16, "layers": 3, "batch": 12}
+SMALL: dict[str, Any] = {"steps": broken_dp.STEPS, "dim": 16, "layers": 3, "batch": 12, "pace_ms": 0.0}
 CHECKS = {
     "ranks are seeded differently",
     "replicas start equal",
     "losses differ by rank",
     "parameters equal across ranks",
     "parameters moved",
+    "precision of forward and of gradients",
     "bytes all-reduced",
     "initial loss",
     "loss falls",
+    "communication hidden behind backward",
     "averaged gradients equal one process",
     "losses equal one process",
     f"parameters equal one process after {broken_dp.STEPS} steps",
@@ -117,5 +119,5 @@ def test_all_reduces_a_step(variant: str, calls: int) -> None:
     run = run_lab("dp", 2, {**SMALL, "variant": variant})
     spans = [e for e in run.ranks[0].events if isinstance(e, Span) and e.name == "all_reduce" and e.step == 2]
     assert len(spans) == calls
-    parameters = theory.parameters_of(SMALL["dim"], SMALL["layers"])
-    assert sum(e.bytes for e in spans) == theory.all_reduced_bytes(parameters, SMALL["layers"], 1)
+    sizes = theory.mlp_size(SMALL["dim"], SMALL["layers"])
+    assert sum(e.bytes for e in spans) == theory.all_reduced_bytes(*sizes, steps=1)

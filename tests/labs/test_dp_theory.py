@@ -32,7 +32,7 @@ def test_weights_make_a_plain_mean_the_mean_of_the_batch() -> None:
 
 def test_bytes_do_not_depend_on_the_batch() -> None:
     """2 steps of 3 matrices of 4 x 4, and 3 flags."""
-    assert theory.parameters_of(4, 3) == 48
+    assert theory.mlp_size(4, 3) == (48, 3)
     assert theory.all_reduced_bytes(48, 3, 2) == 2 * (48 + 3) * 4
     assert theory.sent_bytes(1000, 4) == 1500
 
