@@ -30,6 +30,7 @@ from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
+from workbench.screens.terminal import Terminal
 from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
 
@@ -69,7 +70,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     def __init__(
         self, options: AppOptions, replay: Path | None = None, services: Services | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=Terminal)
         if self.no_color:  # Textual would write greys; NO_COLOR asks for none
             self._filters = [f for f in self._filters if not isinstance(f, Monochrome)] + [NoColor()]
         self.register_theme(THEME)
@@ -88,6 +89,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._replay = replay
         self._asked: dict[str, tuple[msgspec.Struct, RunOptions]] = {}
         self._leaving = False
+        self.left_with = 0
+        """What `leave` was told: a terminal that goes may end the app before it says so itself."""
 
     def on_mount(self) -> None:
         """Open home, warm the agent, look at the machine."""
@@ -253,6 +256,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
                 self.run_worker(self.agent.kill, thread=True)
             return
         self._leaving = True
+        self.left_with = code
         if self.current_run:
             self.notify("stopping the run; q again kills it", timeout=CLOSE_S)
         self.run_worker(self._leave(code))
@@ -287,4 +291,4 @@ def run_app(options: AppOptions, replay: Path | None = None) -> int:
         app.run(mouse=options.mouse)
     finally:
         app.close_agent()
-    return app.return_code or 0
+    return app.left_with or app.return_code or 0

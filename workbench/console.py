@@ -37,9 +37,14 @@ def write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        lead_nowhere(stream)
+
+
+def lead_nowhere(stream: TextIO) -> None:
+    """Point the stream at nothing: its reader has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -1,0 +1,56 @@
+"""The terminal under the screens: Textual's driver, which here also bears that the terminal goes away.
+
+When a window is closed the system sends SIGHUP and then SIGCONT, and every write fails. Textual's own driver
+takes the SIGCONT for a return from ctrl-Z and starts a second writer, which dies of its first write; the app
+then waits for room in a queue that nobody empties, and never ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from workbench.console import lead_nowhere
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+
+class Terminal(LinuxDriver):
+    """Writes to a terminal that may go."""
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        assert self._file is not None
+        self._file = cast("Any", Lasting(self._file))
+
+    def _sigcont_application(self, *_: object) -> None:
+        """Begin again only where ctrl-Z had ended it."""
+        if self._must_signal_resume:
+            super()._sigcont_application()
+
+
+class Lasting:
+    """A stream that leads nowhere from its first failure on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write, or not: nobody is there to see it."""
+        try:
+            self._stream.write(text)
+        except OSError:
+            lead_nowhere(self._stream)
+
+    def flush(self) -> None:
+        """Flush; what a terminal that has gone did not take is lost."""
+        try:
+            self._stream.flush()
+        except OSError:
+            lead_nowhere(self._stream)
+
+    def fileno(self) -> int:
+        """The stream's file descriptor."""
+        return self._stream.fileno()
