@@ -1,4 +1,4 @@
-"""Step time of `dp` at its default size with telemetry on and off, in one run.
+"""Step time of `dp` with telemetry on and off, in one run.
 
     python -m tests.bench.telemetry_overhead [--ranks 2 4] [--turns 30]
 
@@ -25,8 +25,10 @@ import torch.distributed as dist
 
 from labs.comms import Comms
 from labs.context import Context, hello
-from labs.data_parallel.lab import replicate, train
+from labs.data_parallel.lab import replicate
 from labs.data_parallel.spec import DataParallelParams
+from labs.data_parallel.subjects import RandomRows
+from labs.data_parallel.training import train
 from labs.models import DeepMLP
 from labs.recorder import Recorder
 from launcher.emitter import Emitter, connect
@@ -78,7 +80,7 @@ def watched(ctx: Context, emit: Emitter) -> Watched:
 
 def measure(ctx: Context, environment: dict[str, str], turns: int) -> dict[str, list[Step]]:
     """The steps of this rank with telemetry on and off."""
-    params = DataParallelParams(steps=WARM_UP + STEPS)
+    params = DataParallelParams(steps=WARM_UP + STEPS, dim=128, batch=128)
     sending = connect(ctx.rank, environment)
     ways = {"off": watched(ctx, Emitter(ctx.rank)), "on": watched(ctx, sending)}
     sending.emit(hello(ctx, {}))
@@ -89,7 +91,8 @@ def measure(ctx: Context, environment: dict[str, str], turns: int) -> dict[str, 
         for name in ("off", "on") if turn % 2 else ("on", "off"):
             way = ways[name]
             dist.barrier()
-            train(way, params, replicas[name], Comms(way.recorder, name="proof", ledger=way.comms.ledger))
+            proof = Comms(way.recorder, name="proof", ledger=way.comms.ledger)
+            train(way, params, RandomRows(way, params), replicas[name], proof)
             steps = way.take()
             if turn >= WARM_UP:
                 found[name] += steps[WARM_UP:]
@@ -124,7 +127,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--turns", type=int, default=30, help=f"turns of {STEPS} steps each way")
     options = parser.parse_args()
-    sys.stdout.write(f"dp, default size, median ms a step ({idle_share():.0%} of the cores idle before)\n")
+    sys.stdout.write(
+        f"dp, 4 layers of 128, 128 rows, median ms a step ({idle_share():.0%} of the cores idle before)\n"
+    )
     sys.stdout.write(f"{'ranks':>5}{'off':>10}{'on':>10}{'more':>10}")
     sys.stdout.write(f"{'CPU off':>12}{'on':>10}{'more':>10}{'events':>12}\n")
     ratios = [overhead(ranks, options.turns) for ranks in options.ranks]
