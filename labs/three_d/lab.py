@@ -101,7 +101,7 @@ def job_of(params: ThreeDParams, schedule: Schedule) -> theory.Job:
         context=params.context,
         micro_batch_size=params.micro_batch_size,
         micro_batches=params.micro_batches,
-        sequence=params.sequence_parallel and params.tp > 1,
+        sequence=params.sequence_parallel,
     )
 
 

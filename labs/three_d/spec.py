@@ -109,6 +109,8 @@ def _validate_sizes(params: ThreeDParams) -> None:
     if reason := misfit_micro_batches(params.schedule, params.pp, params.micro_batches):
         raise ParameterError("--micro-batches", reason)
     _validate_layers(params)
+    if params.sequence_parallel and params.tp == 1:
+        raise ParameterError("--sequence-parallel", "--tp 1 splits nothing; give --tp 2 or more with it")
     if params.model == "lm":
         _validate_lm(params)
     elif params.sequence_parallel:

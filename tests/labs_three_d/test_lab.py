@@ -29,6 +29,11 @@ WHOLE: dict[int, dict[str, Case]] = {
         "pp and tp, sequence parallel": (params(1, 2, 2, sequence_parallel=True), ""),
         "two chunks, whose gradients leave apart": (params(2, 2, 1, schedule="interleaved"), ""),
         "a table shared by two stages of a rank": (params(2, 2, 1, schedule="zbv"), ""),
+        "naive": (params(1, 2, 2, schedule="naive"), ""),
+        "gpipe": (params(1, 2, 2, schedule="gpipe"), ""),
+        "looped_bfs": (params(1, 2, 2, schedule="looped_bfs"), ""),
+        "interleaved_zb, mlp": (params(1, 2, 2, schedule="interleaved_zb", model="mlp"), ""),
+        "chunks on a pipeline of one": (params(2, 1, 2, schedule="interleaved"), ""),
         "four stages": (params(1, 4, 1, micro_batches=4), ""),
     },
     8: {

@@ -66,6 +66,11 @@ def job(**given: object) -> Job:
             8,
             "--context: 15 bytes do not divide among --tp 2; 14 or 16 would fit",
         ),
+        (
+            {"dp": "4", "tp": "1", "sequence_parallel": True},
+            8,
+            "--sequence-parallel: --tp 1 splits nothing; give --tp 2 or more with it",
+        ),
         ({"model": "mlp", "sequence_parallel": True}, 8, "--sequence-parallel: the mlp has no sequence"),
         ({"model": "mlp", "dim": "33"}, 8, "--dim: 33 columns do not divide among --tp 2; 32 or 34"),
         (
