@@ -26,6 +26,8 @@ def global_norm(sharded: Iterable[Tensor], comms: Comms | None, replicated: Iter
     """
     squares = _squares(sharded)
     if comms is not None:
+        # Shards may live on the CPU while the ranks talk from GPUs.
+        squares = squares.to(comms.recorder.device)
         comms.all_reduce(squares)
     return (squares + _squares(replicated).to(squares.device)).sqrt()
 

@@ -54,6 +54,8 @@ class FullyShardedDataParallel(nn.Module):
         layers: the units; by default the members of every outermost ModuleList or Sequential.
         replicate_below: parameters of fewer elements are kept whole everywhere and all-reduced.
         prefetch: gather the next layer while this one computes.
+        offload: keep the pieces, their gradients and so the optimizer's state in the CPU's memory. Without
+            a GPU that is where they are already.
         observer: told whenever a unit is gathered or freed.
     """
 
@@ -67,6 +69,7 @@ class FullyShardedDataParallel(nn.Module):
         layers: Sequence[nn.Module] | None = None,
         replicate_below: int = 0,
         prefetch: bool = True,
+        offload: bool = False,
         observer: Observer | None = None,
     ) -> None:
         super().__init__()
@@ -85,11 +88,12 @@ class FullyShardedDataParallel(nn.Module):
         for group_comms in self._everyone:
             broadcast_buffers(module, group_comms)
         self.groups: list[Group] = []
+        home = torch.device("cpu") if offload else None
         for layer, kinds in split_units(module, layers, replicate_below):
             shards = [
-                ShardUnit(owned, None, self._everyone, compute_dtype)
+                ShardUnit(owned, None, self._everyone, compute_dtype, home)
                 if small
-                else ShardUnit(owned, comms, self._everyone[1:], compute_dtype)
+                else ShardUnit(owned, comms, self._everyone[1:], compute_dtype, home)
                 for small, owned in kinds
             ]
             self.groups.append(Group(shards))
@@ -242,7 +246,7 @@ class FullyShardedDataParallel(nn.Module):
         ]
         if not local:
             return {shard: ([], []) for shard in shards}
-        told = torch.tensor(local, dtype=torch.uint8, device=shards[0].part.device)
+        told = torch.tensor(local, dtype=torch.uint8, device=shards[0].device)
         for comms in self._everyone:
             comms.all_reduce(told, op="max")
         flags = iter(bool(flag) for flag in told.tolist())

@@ -35,6 +35,8 @@ class ShardUnit:
         scatter: the ranks that share the unit out; None where every rank keeps it whole.
         replicate: ranks of other groups that hold the same part; its mean is taken over them too.
         compute_dtype: the dtype of the gathered parameters and of the gradients on the wire.
+        home: where this rank's part, its gradient and so the optimizer's state live between uses; by default
+            where the parameters are. The CPU, for parameters on a GPU, is ZeRO-Offload (Ren et al. 2021).
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class ShardUnit:
         scatter: Comms | None,
         replicate: Sequence[Comms],
         compute_dtype: torch.dtype | None,
+        home: torch.device | None = None,
     ) -> None:
         self.owned = list(owned)
         self.scatter = scatter
@@ -53,7 +56,8 @@ class ShardUnit:
         parts = scatter.world_size if scatter else 1
         self.layout = FlatLayout.of([(o.name, tuple(o.parameter.shape)) for o in owned], parts)
         self.rank = scatter.rank if scatter else 0
-        self.part = self._take_part(first)
+        self.device = first.device
+        self.part = at_home(self._take_part(first), home or first.device)
         self.pieces: list[tuple[Piece, nn.Parameter]] = [
             (piece, nn.Parameter(self.part[piece.offset : piece.offset + piece.numel], self.trainable))
             for piece in self.layout.pieces(self.rank)
@@ -95,7 +99,7 @@ class ShardUnit:
         storage = self.buffer.untyped_storage()
         storage.resize_(self.layout.padded * self.buffer.itemsize)
         # Kept until the gather is over: the backend reads from it.
-        self._sent: Tensor | None = self.part.to(self.compute_dtype)
+        self._sent: Tensor | None = self.part.to(self.device, self.compute_dtype)
         if self.scatter is None:
             self.buffer.copy_(self._sent)
             self.gathered = True
@@ -135,7 +139,7 @@ class ShardUnit:
 
     def begin_reduce(self) -> None:
         """Start to sum the whole gradients over ranks, each rank keeping its part; frees the whole ones."""
-        self._full = torch.zeros(self.layout.padded, dtype=self.compute_dtype, device=self.part.device)
+        self._full = torch.zeros(self.layout.padded, dtype=self.compute_dtype, device=self.device)
         for parameter, slot in zip(self.whole, self.layout.slots, strict=True):
             if parameter.grad is not None:
                 torch.mul(
@@ -157,7 +161,7 @@ class ShardUnit:
             self.reducing = None
         for comms in self.replicate:
             comms.all_reduce(self._incoming)
-        part = self._incoming.to(self.part.dtype)
+        part = self._incoming.to(self.part.device, self.part.dtype)
         self.reduced = part if self.reduced is None else self.reduced + part
         del self._full, self._incoming
 
@@ -174,8 +178,15 @@ class ShardUnit:
 
     def assemble(self) -> dict[str, Tensor]:
         """Return whole copies of the master parameters by name, on every rank. Collective."""
-        flat = self.part
+        flat = part = self.part.to(self.device)
         if self.scatter is not None:
-            flat = self.part.new_empty(self.layout.padded)
-            self.scatter.all_gather(flat, self.part)
+            flat = part.new_empty(self.layout.padded)
+            self.scatter.all_gather(flat, part)
         return {s.name: flat[s.start : s.stop].view(s.shape).clone() for s in self.layout.slots}
+
+
+def at_home(part: Tensor, home: torch.device) -> Tensor:
+    """Return the part where it is to live; in pinned memory where it left a GPU, so that copies are fast."""
+    if part.device.type == "cuda" and home.type == "cpu":
+        return torch.empty_like(part, device=home, pin_memory=True).copy_(part)
+    return part.to(home)

@@ -26,6 +26,7 @@ from labs.parallel.flat_shard import FlatShard
 from labs.parallel.optimizer_state import assemble, cut
 
 MEBIBYTE = 1 << 20
+MASTER = "master"
 
 
 class ShardedOptimizer(Optimizer):
@@ -40,6 +41,8 @@ class ShardedOptimizer(Optimizer):
         comms: the communicator of the ranks that hold replicas.
         stage: 1 shards the state; 2 shards the gradients too, and leaves every `.grad` None.
         bucket_mb: the most MiB reduce-scattered at once; a larger parameter is sent on its own.
+        compute_dtype: turn the parameters into this dtype, in which gradients and parameters then travel,
+            and keep this rank's part of a master copy in their own; the optimizer steps the masters.
         **options: the optimizer's options, such as `lr`.
     """
 
@@ -51,9 +54,11 @@ class ShardedOptimizer(Optimizer):
         *,
         stage: Literal[1, 2] = 1,
         bucket_mb: float = 25.0,
+        compute_dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
         self.comms = comms
+        self.compute_dtype = compute_dtype
         self.stage = stage
         self.shards: list[FlatShard] = []
         self.inner: Optimizer | None = None
@@ -96,7 +101,8 @@ class ShardedOptimizer(Optimizer):
         for members in kinds.values():
             for bucket in fill_buckets([p.nbytes for p in members], self._limit):
                 chosen = [members[index] for index in bucket]
-                shards.append(FlatShard(chosen, [str(len(self._place) + i) for i in bucket], self.comms))
+                names = [str(len(self._place) + i) for i in bucket]
+                shards.append(FlatShard(chosen, names, self.comms, self.compute_dtype))
                 for place, parameter in enumerate(chosen):
                     self._place[parameter] = (shards[-1], place)
                     parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
@@ -217,10 +223,15 @@ class ShardedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state, in the unsharded optimizer's own format, on every rank. Collective.
 
-        It loads into the plain optimizer, and into a sharded one with any number of ranks.
+        It loads into the plain optimizer, and into a sharded one with any number of ranks. Where there are
+        masters, each parameter's state has one more tensor, `master`.
         """
         packed = super().state_dict()
-        packed["state"] = assemble(self._numbered(), self._inner_state, self.comms)
+        held = self._numbered()
+        state: dict[Tensor, Any] = dict(self._inner_state)
+        if self.compute_dtype is not None:
+            state = {piece: {**state.get(piece, {}), MASTER: piece.detach()} for *_, piece in held}
+        packed["state"] = assemble(held, state, self.comms)
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -234,7 +245,12 @@ class ShardedOptimizer(Optimizer):
             raise ValueError("the state's parameter groups differ in number or size from this optimizer's")
         for group, saved in zip(ours, theirs, strict=True):
             group.update({k: v for k, v in saved.items() if k not in ("params", "param_names")})
-        cut(self._numbered(), self._inner_state, state_dict["state"])
+        held, state = self._numbered(), self._inner_state
+        cut(held, state, state_dict["state"])
+        for *_, piece in held:
+            master = state.get(piece, {}).pop(MASTER, None)
+            if master is not None:
+                piece.data.copy_(master)
         self._copy_options()
 
     @property

@@ -129,6 +129,12 @@ class VocabParallelEmbedding(Split):
         return sum_out(partial, self.comms)
 
 
+def local(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of a tensor: of a DTensor its local part, of any other all of it."""
+    held: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return held
+
+
 def slices_of(module: nn.Module) -> dict[str, int]:
     """Return, by parameter name, the dimension along which a split model's parameters are split."""
     found: dict[str, int] = {}

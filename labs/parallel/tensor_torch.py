@@ -2,7 +2,8 @@
 
 A plan names for each layer how its matrix is split (`ColwiseParallel`, `RowwiseParallel`), and in which
 layout activations come and go; parameters become DTensors that know their placement, and the collectives
-follow from the layouts. Nothing in it counts bytes, so `Booked` watches the dispatcher and books each
+follow from the layouts. Importing them costs a rank more than a second of a core: import this module only
+where it is used. Nothing in it counts bytes, so `Booked` watches the dispatcher and books each
 collective with the group's communicator: the traffic is then measured for both in the same way.
 """
 
@@ -178,11 +179,6 @@ def finish_gradients(module: nn.Module) -> None:
         gradient = parameter.grad
         if isinstance(parameter, DTensor) and isinstance(gradient, DTensor):
             parameter.grad = gradient.redistribute(placements=parameter.placements)
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return what this rank holds of a tensor: of a DTensor its local part, of any other all of it."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def placed_slices(module: nn.Module) -> dict[str, int]:

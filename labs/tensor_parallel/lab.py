@@ -12,7 +12,7 @@ from torch.optim import AdamW
 from labs.comms import Comms
 from labs.context import Context
 from labs.parallel.replica import broadcast_module
-from labs.parallel.tensor_torch import local
+from labs.parallel.tensor import local
 from labs.tensor_parallel import proofs, theory
 from labs.tensor_parallel.layer_traffic import LayerTraffic
 from labs.tensor_parallel.spec import TensorParallelParams

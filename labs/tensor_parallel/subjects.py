@@ -14,8 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from labs.comms import Comms
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss
 from labs.models import DeepMLP, output_loss
-from labs.parallel import tensor_torch
-from labs.parallel.tensor import finish_partial_gradients, slices_of
+from labs.parallel.tensor import finish_partial_gradients, local, slices_of
 from labs.parallel.tensor_models import GatheredMLP, PairedMLP, split_language_loss, split_language_model
 from labs.parallel.tensor_ops import slice_along
 from labs.tensor_parallel.spec import TensorParallelParams
@@ -42,7 +41,7 @@ class Subject:
 
     def held(self) -> int:
         """Return how many elements of parameters this rank holds."""
-        return sum(tensor_torch.local(p.detach()).numel() for p in self.module.parameters())
+        return sum(local(p.detach()).numel() for p in self.module.parameters())
 
     def kept_whole(self) -> int:
         """Return how many elements of parameters every rank holds."""
@@ -90,10 +89,12 @@ def _by_us(full: nn.Module, params: TensorParallelParams, comms: Comms) -> Subje
 
 def _by_torch(full: nn.Module, params: TensorParallelParams, comms: Comms) -> Subject:
     """The same model by `parallelize_module`, on a mesh over the ranks of the world."""
+    from labs.parallel import tensor_torch  # loads DTensors, which the other variants do without
+
     mesh = init_device_mesh(comms.recorder.device.type, (comms.world_size,), mesh_dim_names=("tp",))
     if isinstance(full, LanguageModel):
         split = tensor_torch.parallelize_language_model(full, mesh, params.sequence_parallel)
-        subject = Subject(split, lambda batch: tensor_torch.local(next_byte_loss(split(batch[0]), batch[1])))
+        subject = Subject(split, lambda batch: local(next_byte_loss(split(batch[0]), batch[1])))
     else:
         assert isinstance(full, DeepMLP)
         pairs = tensor_torch.parallelize_mlp(full, mesh)
@@ -129,7 +130,7 @@ def compare(split: Subject, alone: Subject, comms: Comms, *, gradient: bool) -> 
         a, b = (mine.grad, theirs.grad) if gradient else (mine.detach(), theirs.detach())
         if a is None or b is None:
             return math.inf
-        a = tensor_torch.local(a)
+        a = local(a)
         b = b.T if split.transposed else b
         if name in split.split_dims:
             b = slice_along(b, split.split_dims[name], comms)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
-from torch.optim import AdamW
+from torch import Tensor, nn
 
 from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel.theory import loss_weight, rows_of
-from labs.models import DeepMLP, output_loss
 from labs.parallel.shard_unit import ShardUnit
+from labs.parallel.units import layers_of
 from labs.zero import proofs, theory
-from labs.zero.spec import ZeroParams
-from labs.zero.stages import Stage, lone_step, make_stage
+from labs.zero.alone import train_alone
+from labs.zero.build import make_stage
+from labs.zero.spec import ZeroParams, group_of
+from labs.zero.stages import Stage
+from labs.zero.task import Batch, Task, task_of
 
 
 @dataclass
@@ -24,133 +28,174 @@ class Journal:
     """What this rank noted while it trained."""
 
     losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    """Of the whole gradient before it was clipped, by step; empty where nothing clips."""
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
     """By moment, by kind, in bytes."""
     first_gradients: list[tuple[str, int, int, Tensor]] = field(default_factory=list)
     """(name, start, stop, mean gradient) of what this rank optimizes, in step 0."""
-    sent: float = 0.0
-    """Bytes sent in the last step."""
+    sent: dict[str, float] = field(default_factory=dict)
+    """Bytes sent in the last step, by axis."""
 
 
 def run(ctx: Context, params: ZeroParams) -> None:
     """Seed apart, start equal, train sharded; then train one process and compare."""
     proof = Comms(ctx.recorder, name="proof", ledger=ctx.comms.ledger)
-    module = DeepMLP(params.dim, params.layers, seed=ctx.seed + 1 + ctx.rank).to(ctx.device)
+    task = task_of(ctx, params)
+    module = task.build(ctx.seed + 1 + ctx.rank)
     start = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     for value in start.values():
         proof.broadcast(value)
-    stage = make_stage(int(params.stage), module, ctx.comms, params.lr, lambda u, w: tell_unit(ctx, u, w))
-    tell_held(ctx, stage, "parameter")
-    journal = train(ctx, params, stage)
+    setting = setting_of(params, module, ctx.world_size)
+    stage = make_stage(ctx, params, task, module, partial(tell_unit, ctx), partial(tell_rows, ctx))
+    tell_held(ctx, stage, setting, "parameter")
+    journal = train(ctx, params, task, stage, setting)
     after = stage.full_parameters()
-    proofs.check_memory(ctx, params, journal, proof)
-    proofs.check_traffic(ctx, params, journal)
-    lone = DeepMLP(params.dim, params.layers, seed=0).to(ctx.device)
-    lone.load_state_dict(start)
-    losses, gradients = train_alone(ctx, params, lone)
-    proofs.check_equal(ctx, params, journal, proof, losses, gradients)
-    proofs.check_parameters(ctx, start, after, {n: p.detach() for n, p in lone.named_parameters()}, proof)
+    proofs.check_memory(ctx, setting, journal, proof)
+    proofs.check_traffic(ctx, setting, journal)
+    lone = train_alone(ctx, params, task, start, proof)
+    proofs.check_equal(ctx, params, setting, journal, proof, lone)
+    proofs.check_parameters(ctx, params, start, after, lone.parameters, proof)
 
 
-def train(ctx: Context, params: ZeroParams, stage: Stage) -> Journal:
-    """Train, and note memory at the start and around the last step, and the traffic of that step."""
-    journal = Journal(memory={"init": stage.memory()})
-    rows = slice(*rows_of(ctx.rank, ctx.world_size, params.batch))
-    weight = loss_weight(ctx.rank, ctx.world_size, params.batch)
-    for step in range(params.steps):
-        ctx.step(step, params.steps)
-        before = sent_bytes(ctx)
-        x = whole_batch(ctx, params, step)[rows]
-        with ctx.span("compute", "forward"):
-            loss = output_loss(stage.module(x))
-        with ctx.span("compute", "backward"):
-            torch.autograd.backward(loss * weight)
-        stage.finish()
-        journal.memory["before step"] = stage.memory()
-        if step == 0:
-            note_gradients(ctx, stage, journal)
-        with ctx.span("optimizer", "AdamW"):
-            stage.step()
-        journal.memory["after step"] = stage.memory()
-        journal.sent = sent_bytes(ctx) - before
-        journal.losses.append(loss.item())
-        ctx.scalar("loss", loss.item())
-        for kind, size in journal.memory["before step"].items():
-            ctx.scalar(f"{kind} before step", size, "B")
-        if step == 0:
-            tell_held(ctx, stage, "optimizer")
-    return journal
-
-
-def note_gradients(ctx: Context, stage: Stage, journal: Journal) -> None:
-    """Keep the first step's mean gradients of what this rank optimizes, and tell where they lie."""
-    optimizer = stage.optimizer
-    if hasattr(optimizer, "finish"):
-        # Stages 1 and 2 complete their gradients within `step`; finished here, they are not sent again.
-        optimizer.finish()
-    for held in stage.held():
-        assert held.tensor.grad is not None
-        journal.first_gradients.append((held.name, held.start, held.stop, held.tensor.grad.flatten().clone()))
-    tell_held(ctx, stage, "gradient")
-
-
-def sent_bytes(ctx: Context) -> float:
-    """Return the bytes this rank has sent so far, by the ring's factors."""
-    moved = ctx.comms.traffic.bytes
-    return sum(
-        theory.sent(op, size, ctx.world_size)
-        for (op, group), size in moved.items()
-        if group == ctx.comms.name
+def setting_of(params: ZeroParams, module: nn.Module, world_size: int) -> theory.Setting:
+    """Return what theory needs to know of the model and of how it is cut."""
+    group = group_of(params, world_size)
+    each = [sum(p.numel() for p in layer.parameters()) for layer in layers_of(module)]
+    layers = sum(each)
+    total = sum(p.numel() for p in module.parameters())
+    by_rows = theory.rows_part((tuple(p.shape) for p in module.parameters()), group)
+    return theory.Setting(
+        stage=params.stage,
+        layers=layers,
+        root=total - layers,
+        part=by_rows if params.stage == "fsdp2" else total / group,
+        world_size=world_size,
+        shard_group=group,
+        mixed=params.precision == "bf16",
+        accumulate=params.accumulate,
+        first=each[0] if params.model == "mlp" else 0,
     )
 
 
-def train_alone(ctx: Context, params: ZeroParams, module: DeepMLP) -> tuple[list[float], dict[str, Tensor]]:
-    """Train on whole batches without any parallelism; returns losses and the first step's gradients."""
-    ctx.recorder.step = -1
-    optimizer = AdamW(module.parameters(), lr=params.lr)
-    losses: list[float] = []
-    first: dict[str, Tensor] = {}
-    with ctx.span("compute", "one process"):
-        for step in range(params.steps):
-            loss = output_loss(module(whole_batch(ctx, params, step)))
-            losses.append(loss.item())
-            gradients = lone_step(module, loss, optimizer)
-            first = first or gradients
-    return losses, first
+def train(ctx: Context, params: ZeroParams, task: Task, stage: Stage, setting: theory.Setting) -> Journal:
+    """Train, and note memory at the start and around the last step, and the traffic of that step."""
+    journal = Journal(memory={"init": stage.memory()})
+    tell_memory(ctx, journal, "init")
+    axes = theory.moves(setting)
+    for step in range(params.steps):
+        ctx.step(step, params.steps)
+        before = {axis: sent_bytes(ctx, axis) for axis in axes}
+        loss = forward_backward(ctx, params, task, stage, task.batch(step))
+        stage.reduce()
+        journal.memory["before step"] = stage.memory()
+        stage.finish()
+        if step == 0:
+            note_gradients(ctx, stage, setting, journal)
+        if params.clip:
+            journal.norms.append(stage.clip(params.clip))
+            ctx.scalar("gradient norm", journal.norms[-1])
+        with ctx.span("optimizer", "AdamW"):
+            stage.step()
+        journal.memory["after step"] = stage.memory()
+        journal.sent = {axis: sent_bytes(ctx, axis) - before[axis] for axis in axes}
+        journal.losses.append(loss)
+        ctx.scalar("loss", loss)
+        tell_memory(ctx, journal, "before step", "after step")
+        if step == 0:
+            tell_held(ctx, stage, setting, "optimizer")
+    return journal
 
 
-def whole_batch(ctx: Context, params: ZeroParams, step: int) -> Tensor:
-    """Return the batch of a step, (batch, dim): every rank draws the same rows and keeps its own."""
-    generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + step)
-    return torch.randn(params.batch, params.dim, generator=generator).to(ctx.device)
+def forward_backward(ctx: Context, params: ZeroParams, task: Task, stage: Stage, batch: Batch) -> float:
+    """Run this rank's rows, micro-batch after micro-batch; return their mean loss.
+
+    The losses are weighed by their rows, so that the mean over ranks of the summed gradients is the gradient
+    of the whole batch's mean.
+    """
+    first, last = rows_of(ctx.rank, ctx.world_size, params.batch)
+    weight = loss_weight(ctx.rank, ctx.world_size, params.batch)
+    total = 0.0
+    for micro in range(params.accumulate):
+        start, stop = rows_of(micro, params.accumulate, last - first)
+        rows = slice(first + start, first + stop)
+        share = (stop - start) / (last - first)
+        with ctx.span("compute", "forward"):
+            loss = task.loss(stage.module, (batch[0][rows], batch[1][rows]))
+        with ctx.span("compute", "backward"):
+            torch.autograd.backward(loss * weight * share)
+        total += loss.item() * share
+    return total
 
 
-def tell_held(ctx: Context, stage: Stage, kind: Literal["parameter", "gradient", "optimizer"]) -> None:
+def note_gradients(ctx: Context, stage: Stage, setting: theory.Setting, journal: Journal) -> None:
+    """Keep the first step's mean gradients of what this rank optimizes, and tell where they lie."""
+    for held in stage.held():
+        assert held.gradient is not None
+        journal.first_gradients.append((held.name, held.start, held.stop, held.gradient.clone()))
+    tell_held(ctx, stage, setting, "gradient")
+
+
+def sent_bytes(ctx: Context, axis: str) -> float:
+    """Return the bytes this rank has sent so far in the group of an axis, by the ring's factors."""
+    traffic = ctx.comms.traffic.bytes
+    ranks = Counter({name: len(members) for name, members in ctx.comms.ledger.members.items()})
+    return sum(theory.sent(op, size, ranks[group]) for (op, group), size in traffic.items() if group == axis)
+
+
+def tell_memory(ctx: Context, journal: Journal, *moments: str) -> None:
+    """Tell the bytes of each kind, as measured now."""
+    for moment in moments:
+        for kind, size in journal.memory[moment].items():
+            ctx.scalar(f"{kind} {moment}", size, "B")
+
+
+def tell_held(
+    ctx: Context, stage: Stage, setting: theory.Setting, kind: Literal["parameter", "gradient", "optimizer"]
+) -> None:
     """Tell which elements of each flattened parameter this rank holds, of the kind given."""
-    whole = (kind == "parameter" and stage.number < 3) or (kind == "gradient" and stage.number < 2)
-    whole = whole or stage.number == 0
-    each = 8 if kind == "optimizer" else 4
+    least = {"parameter": 3, "gradient": 2, "optimizer": 1}[kind]
+    whole = theory.SHARDED[setting.stage] < least
+    plural = {"parameter": "parameters", "gradient": "gradients", "optimizer": "optimizer"}[kind]
+    each = theory.bytes_a_parameter(setting, plural)
     told: set[str] = set()
     for held in stage.held():
         if whole and held.name in told:
             continue
         told.add(held.name)
         piece = (0, held.numel) if whole else (held.start, held.stop)
-        ctx.shard(
-            held.name, kind, (held.numel,), (piece,), dtype="float32", nbytes=(piece[1] - piece[0]) * each
-        )
+        tell_piece(ctx, held.name, kind, held.numel, piece, (piece[1] - piece[0]) * each)
 
 
 def tell_unit(ctx: Context, unit: ShardUnit, what: Literal["gathered", "freed"]) -> None:
     """Tell that a layer's parameters are whole here now, or that only this rank's pieces are left."""
-    for slot, (piece, _) in zip(unit.layout.slots, unit.pieces, strict=True):
-        held = (0, slot.numel) if what == "gathered" else (piece.start, piece.stop)
-        ctx.shard(
-            slot.name,
-            "parameter",
-            (slot.numel,),
-            (held,),
-            dtype="float32",
-            nbytes=(held[1] - held[0]) * 4,
-            state="gathered" if what == "gathered" else "held",
-        )
+    for slot, (piece, held) in zip(unit.layout.slots, unit.pieces, strict=True):
+        if what == "gathered":
+            size = slot.numel * unit.buffer.itemsize
+            tell_piece(ctx, slot.name, "parameter", slot.numel, (0, slot.numel), size, "gathered")
+        else:
+            kept = (piece.start, piece.stop)
+            tell_piece(ctx, slot.name, "parameter", slot.numel, kept, piece.numel * held.itemsize)
+
+
+def tell_rows(ctx: Context, name: str, parameter: nn.Parameter, what: Literal["gathered", "freed"]) -> None:
+    """Tell the same of a parameter that `fully_shard` cut by rows."""
+    whole = (0, parameter.numel())
+    held = theory.rows_held(tuple(parameter.shape), ctx.rank, ctx.world_size)
+    span = whole if what == "gathered" else held
+    size = (span[1] - span[0]) * parameter.itemsize
+    state: Literal["gathered", "held"] = "gathered" if what == "gathered" else "held"
+    tell_piece(ctx, name, "parameter", parameter.numel(), span, size, state)
+
+
+def tell_piece(
+    ctx: Context,
+    name: str,
+    kind: Literal["parameter", "gradient", "optimizer"],
+    numel: int,
+    piece: tuple[int, int],
+    size: int,
+    state: Literal["held", "gathered"] = "held",
+) -> None:
+    """Tell one slice of a flattened parameter."""
+    ctx.shard(name, kind, (numel,), (piece,), dtype="", nbytes=size, state=state)

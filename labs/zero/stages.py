@@ -1,60 +1,90 @@
-"""The four stages behind one interface, so that the lab's training loop is the same for all of them."""
+"""The stages behind one interface, so that the lab's training loop is the same for all of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from labs.comms import Comms
+from labs.parallel.clipping import clip_sharded_gradients
 from labs.parallel.data import FlatDataParallel
 from labs.parallel.fully_sharded import FullyShardedDataParallel, Observer
-from labs.parallel.replica import broadcast_buffers
+from labs.parallel.master_weights import MasterWeights
+from labs.parallel.replica import broadcast_buffers, broadcast_module
 from labs.parallel.sharded_optimizer import ShardedOptimizer
 
 BUCKET_MB = 0.1
+Change = Callable[[str, nn.Parameter, Literal["gathered", "freed"]], None]
+"""Told with a parameter's name, the parameter as it was sharded, and what became of it."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """Elements `start` to `stop` of a flattened parameter, and the tensor that holds them."""
+    """Elements `start` to `stop` of a flattened parameter, and the tensor that holds them here."""
 
     name: str
     numel: int
     start: int
     stop: int
     tensor: Tensor
+    gradient: Tensor | None
+    """Flattened, of those elements; None before it is complete."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all stages are built with; `dtype` is what the model computes in."""
+
+    lr: float
+    dtype: torch.dtype = torch.float32
+    offload: bool = False
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """The dtype, where it is not the masters'."""
+        return None if self.dtype == torch.float32 else self.dtype
+
+    def adamw(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Build the optimizer of all stages."""
+        return AdamW(parameters, lr=self.lr)
 
 
 class Stage(ABC):
     """A model in training on several ranks."""
 
-    number: int
     module: nn.Module
-    optimizer: Optimizer
     inner: Optimizer
     """The one whose state this rank really keeps."""
 
     @abstractmethod
-    def finish(self) -> None:
-        """Complete the gradients, between backward and step, where the stage does not do so in `step`."""
+    def reduce(self) -> None:
+        """Between backward and step: complete what a stage must before its memory is looked at."""
 
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete the mean gradients of all that this rank optimizes."""
+
+    @abstractmethod
+    def clip(self, max_norm: float) -> float:
+        """After `finish`: clip the gradients by their global norm, and return that norm."""
+
+    @abstractmethod
     def step(self) -> None:
         """Update the parameters and let the gradients go."""
-        self.optimizer.step()
-        self.optimizer.zero_grad()
 
     @abstractmethod
     def held(self) -> Iterator[Held]:
-        """Yield what this rank optimizes: whole parameters or its pieces; `.grad` is their mean gradient."""
+        """Yield what this rank optimizes: whole parameters or its pieces of the masters."""
 
     @abstractmethod
     def full_parameters(self) -> dict[str, Tensor]:
-        """Return all parameters whole, by name."""
+        """Return all master parameters whole, by name. Collective."""
 
     def parameters(self) -> Iterable[Tensor]:
         """The tensors that hold parameters now."""
@@ -62,16 +92,19 @@ class Stage(ABC):
 
     def gradients(self) -> Iterable[Tensor]:
         """The tensors that hold gradients now."""
-        candidates = [*self.module.parameters(), *(held.tensor for held in self.held())]
-        return [p.grad for p in candidates if p.grad is not None]
+        return [p.grad for p in self.module.parameters() if p.grad is not None]
+
+    def state(self) -> Iterable[Tensor]:
+        """The optimizer's tensors: moments, and masters where the parameters are none."""
+        tensors = (t for values in self.inner.state.values() for t in values.values())
+        return [t for t in tensors if isinstance(t, Tensor) and t.dim()]
 
     def memory(self) -> dict[str, int]:
         """Measure: bytes of the memory behind the tensors of each kind, each block counted once."""
-        state = [t for values in self.inner.state.values() for t in values.values() if isinstance(t, Tensor)]
         return {
             "parameters": storage_bytes(self.parameters()),
             "gradients": storage_bytes(self.gradients()),
-            "optimizer": storage_bytes(t for t in state if t.dim()),
+            "optimizer": storage_bytes(self.state()),
         }
 
 
@@ -84,72 +117,150 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 class Replicated(Stage):
     """Stage 0: everything on every rank."""
 
-    def __init__(self, module: nn.Module, comms: Comms, lr: float) -> None:
-        self.number = 0
+    def __init__(self, module: nn.Module, comms: Comms, options: Options) -> None:
+        self.masters: MasterWeights | None = None
+        if options.compute_dtype is not None:
+            broadcast_module(module, comms)  # before rounding: the masters start equal too
+            self.masters = MasterWeights(module.parameters(), options.adamw, options.compute_dtype)
         self.replica = FlatDataParallel(module, comms)
         self.module = module
-        self.optimizer = self.inner = AdamW(module.parameters(), lr=lr)
+        self.inner = self.masters.inner if self.masters else options.adamw(module.parameters())
 
-    def finish(self) -> None:
+    def reduce(self) -> None:
         """All-reduce the gradients."""
         self.replica.finish()
 
+    def finish(self) -> None:
+        """They are complete."""
+
+    def clip(self, max_norm: float) -> float:
+        """Every rank has the whole gradient, and so its norm."""
+        return float(clip_sharded_gradients([], max_norm, None, self.module.parameters()))
+
+    def step(self) -> None:
+        """Every rank does the same step."""
+        optimizer = self.masters or self.inner
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def state(self) -> Iterable[Tensor]:
+        """Moments and masters."""
+        return [*super().state(), *(self.masters.masters if self.masters else ())]
+
     def held(self) -> Iterator[Held]:
         """Every parameter, whole."""
-        for name, parameter in self.module.named_parameters():
-            yield Held(name, parameter.numel(), 0, parameter.numel(), parameter)
+        for name, p in self.module.named_parameters():
+            yield Held(name, p.numel(), 0, p.numel(), p, None if p.grad is None else p.grad.flatten())
 
     def full_parameters(self) -> dict[str, Tensor]:
         """They are whole already."""
-        return {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
+        names = [name for name, _ in self.module.named_parameters()]
+        tensors = self.masters.masters if self.masters else list(self.module.parameters())
+        return {name: tensor.detach().clone() for name, tensor in zip(names, tensors, strict=True)}
 
 
 class ShardedState(Stage):
     """Stages 1 and 2: this rank's part of the optimizer's state, and in stage 2 of the gradients."""
 
-    def __init__(self, module: nn.Module, comms: Comms, lr: float, stage: int) -> None:
-        self.number = stage
+    def __init__(self, module: nn.Module, comms: Comms, options: Options, stage: int) -> None:
         self.module = module
         broadcast_buffers(module, comms)
         self.names = {parameter: name for name, parameter in module.named_parameters()}
-        sharded = ShardedOptimizer(
-            module.parameters(), AdamW, comms, stage=2 if stage == 2 else 1, bucket_mb=BUCKET_MB, lr=lr
+        self.sharded = ShardedOptimizer(
+            module.parameters(),
+            AdamW,
+            comms,
+            stage=2 if stage == 2 else 1,
+            bucket_mb=BUCKET_MB,
+            compute_dtype=options.compute_dtype,
+            lr=options.lr,
         )
-        assert sharded.inner is not None
-        self.sharded, self.optimizer, self.inner = sharded, sharded, sharded.inner
+        assert self.sharded.inner is not None
+        self.inner = self.sharded.inner
+
+    def reduce(self) -> None:
+        """Nothing: backward did it in stage 2, and stage 1 holds whole gradients until its step."""
 
     def finish(self) -> None:
-        """Nothing here: the optimizer reduces what is left in its step."""
+        """Reduce-scatter what is not yet; `step` will not do so again."""
+        self.sharded.finish()
+
+    def clip(self, max_norm: float) -> float:
+        """The squares of all parts are summed over the ranks."""
+        return float(self.sharded.clip_grad_norm(max_norm))
+
+    def step(self) -> None:
+        """Step the part, all-gather the parameters."""
+        self.sharded.step()
+        self.sharded.zero_grad()
 
     def gradients(self) -> Iterable[Tensor]:
         """Whole ones after backward in stage 1, the parts of the buckets in stage 2."""
         parts = [shard.gradient for shard in self.sharded.shards if shard.gradient is not None]
-        return [*super().gradients(), *parts]
+        pieces = [held.tensor.grad for held in self.held() if held.tensor.grad is not None]
+        return [*super().gradients(), *pieces, *parts]
+
+    def state(self) -> Iterable[Tensor]:
+        """Moments, and masters where the parameters are in another dtype."""
+        masters = [shard.master for shard in self.sharded.shards if shard.master is not shard.part]
+        return [*super().state(), *masters]
 
     def held(self) -> Iterator[Held]:
         """The pieces that the inner optimizer steps."""
         for shard in self.sharded.shards:
             for piece, tensor in shard.pieces:
                 parameter = shard.parameters[piece.slot]
-                yield Held(self.names[parameter], parameter.numel(), piece.start, piece.stop, tensor)
+                name = self.names[parameter]
+                yield Held(name, parameter.numel(), piece.start, piece.stop, tensor, tensor.grad)
 
     def full_parameters(self) -> dict[str, Tensor]:
-        """Every rank has them since the last all-gather."""
-        return {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
+        """Gathered from the ranks' masters."""
+        found: dict[str, Tensor] = {}
+        for shard in self.sharded.shards:
+            found.update(zip((self.names[p] for p in shard.parameters), shard.assemble(), strict=True))
+        return {name: found[name] for name in self.names.values()}
 
 
 class FullySharded(Stage):
-    """Stage 3: this rank's part of everything; layers are gathered while they run."""
+    """Stage 3: this rank's part of everything; layers are gathered while they run.
 
-    def __init__(self, module: nn.Module, comms: Comms, lr: float, observer: Observer) -> None:
-        self.number = 3
-        self.wrapped = FullyShardedDataParallel(module, comms, observer=observer)
+    With `replicate` it is hybrid sharding: `comms` joins the ranks that share one replica out.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        comms: Comms,
+        options: Options,
+        observer: Observer,
+        replicate: Comms | None = None,
+    ) -> None:
+        self.wrapped = FullyShardedDataParallel(
+            module,
+            comms,
+            replicate=replicate,
+            compute_dtype=options.compute_dtype,
+            offload=options.offload,
+            observer=observer,
+        )
         self.module = self.wrapped
-        self.optimizer = self.inner = AdamW(self.wrapped.parameters(), lr=lr)
+        self.inner = options.adamw(self.wrapped.parameters())
 
-    def finish(self) -> None:
+    def reduce(self) -> None:
         """Reduce what is left and free what is whole."""
         self.wrapped.finish()
+
+    def finish(self) -> None:
+        """They are complete."""
+
+    def clip(self, max_norm: float) -> float:
+        """The squares of all parts are summed over the ranks of one replica."""
+        return float(self.wrapped.clip_grad_norm(max_norm))
+
+    def step(self) -> None:
+        """Step the pieces; nothing moves until the next forward gathers."""
+        self.inner.step()
+        self.inner.zero_grad()
 
     def parameters(self) -> Iterable[Tensor]:
         """The parts, and the buffers of layers that are whole now."""
@@ -163,26 +274,8 @@ class FullySharded(Stage):
             for piece, tensor in unit.pieces:
                 slot = unit.layout.slots[piece.slot]
                 if piece.numel:
-                    yield Held(slot.name, slot.numel, piece.start, piece.stop, tensor)
+                    yield Held(slot.name, slot.numel, piece.start, piece.stop, tensor, tensor.grad)
 
     def full_parameters(self) -> dict[str, Tensor]:
         """Gathered from all ranks."""
         return self.wrapped.full_parameters()
-
-
-def make_stage(stage: int, module: nn.Module, comms: Comms, lr: float, observer: Observer) -> Stage:
-    """Return the module in training at a stage from 0 to 3."""
-    if stage == 0:
-        return Replicated(module, comms, lr)
-    if stage == 3:
-        return FullySharded(module, comms, lr, observer)
-    return ShardedState(module, comms, lr, stage)
-
-
-def lone_step(module: nn.Module, loss: Tensor, optimizer: Optimizer) -> dict[str, Tensor]:
-    """One step of one process; returns the gradients by name."""
-    torch.autograd.backward(loss)
-    gradients = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
-    optimizer.step()
-    optimizer.zero_grad()
-    return gradients

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
+from labs.parallel.clipping import clip_sharded_gradients
 from labs.parallel.flat_layout import FlatLayout
 from labs.parallel.fully_sharded import FullyShardedDataParallel, Group
 from labs.parallel.shard_unit import ShardUnit
@@ -16,21 +18,37 @@ from labs.zero.spec import SPEC
 from launcher.events import Shard
 from tests.ranks import run_lab
 
-SMALL = {"steps": 3, "batch": 10, "dim": 32, "layers": 3}
+SMALL: dict[str, Any] = {"steps": 3, "batch": 10, "dim": 32, "layers": 3}
+TEXT: dict[str, Any] = {**SMALL, "model": "lm", "layers": 2, "context": 8}
 
 
-def run(stage: str, world_size: int = 3, broken: Any = None) -> Any:
+def run(stage: str, world_size: int = 3, broken: Any = None, **more: Any) -> Any:
     """Run the lab small."""
-    return run_lab("zero", world_size, {"stage": stage, **SMALL}, broken=broken, timeout_s=30.0)
+    return run_lab("zero", world_size, {"stage": stage, **SMALL, **more}, broken=broken, timeout_s=30.0)
 
 
-@pytest.mark.parametrize("stage", ["0", "1", "2", "3"])
-def test_every_stage_passes(stage: str) -> None:
-    """On three ranks, whose number divides neither the rows nor the elements."""
-    result = run(stage)
+@pytest.mark.parametrize(
+    ("stage", "world_size", "more"),
+    [
+        ("0", 3, {"clip": 0.001}),
+        ("1", 3, {"clip": 0.001, "accumulate": 2}),
+        ("2", 3, {"clip": 0.001, "accumulate": 2}),
+        ("3", 3, {"clip": 0.001, "accumulate": 3}),
+        ("fsdp2", 3, {"clip": 0.001, "accumulate": 2}),
+        ("hsdp", 4, {"clip": 0.001, "accumulate": 2}),
+        ("0", 2, {**TEXT, "precision": "bf16", "clip": 0.5}),
+        ("2", 2, {**TEXT, "precision": "bf16", "clip": 0.5, "accumulate": 2}),
+        ("3", 2, {**TEXT, "precision": "bf16"}),
+        ("fsdp2", 2, {**TEXT, "precision": "bf16", "accumulate": 2}),
+    ],
+)
+def test_every_stage_passes(stage: str, world_size: int, more: dict[str, Any]) -> None:
+    """Also on three ranks, whose number divides neither the rows nor the elements."""
+    result = run(stage, world_size, **more)
     assert not result.failures
     assert not result.red
     assert len(result.checks) >= 15
+    assert ("gradient norm equals one process" in result.checks) == ("clip" in more)
 
 
 def test_shards_cover_each_element_once_and_layers_come_and_go() -> None:
@@ -70,6 +88,61 @@ def never_free() -> None:
     FullyShardedDataParallel._release = keep  # type: ignore[method-assign]
 
 
+def clip_by_own_part() -> None:
+    """Take the norm of this rank's shard for that of the gradient."""
+    from labs.parallel import fully_sharded
+
+    def alone(sharded: Any, max_norm: float, comms: Any, whole: Any = ()) -> Any:
+        return clip_sharded_gradients(sharded, max_norm, None, whole)
+
+    fully_sharded.__dict__["clip_sharded_gradients"] = alone
+
+
+def keep_the_last_micro_batch() -> None:
+    """Let each reduction take the place of the one before it."""
+    original = ShardUnit.end_reduce
+
+    def only(self: ShardUnit) -> None:
+        self.reduced = None
+        original(self)
+
+    ShardUnit.end_reduce = only  # type: ignore[method-assign]
+
+
+def replicas_apart() -> None:
+    """Hybrid sharding whose replicas do not talk to each other."""
+    original = ShardUnit.__init__
+
+    def without(self: ShardUnit, *args: Any) -> None:
+        original(self, *args)
+        self.replicate.clear()
+
+    ShardUnit.__init__ = without  # type: ignore[method-assign, assignment]
+
+
+def twin_sums() -> None:
+    """fully_shard with a reduce-scatter that adds where it should average."""
+    from labs.zero import twin
+
+    twin.OPS.update(dict.fromkeys(twin.OPS, "sum"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "broken", "red", "more"),
+    [
+        ("3", clip_by_own_part, "gradient norm equals one process", {"clip": 0.001}),
+        ("3", keep_the_last_micro_batch, "gradients equal one process", {"accumulate": 2}),
+        ("hsdp", replicas_apart, "traffic of a step over replicate", {"shard_group": 1}),
+        ("fsdp2", twin_sums, "gradients equal one process", {}),
+    ],
+)
+def test_a_broken_option_turns_a_check_red(stage: str, broken: Any, red: str, more: dict[str, Any]) -> None:
+    """A check says so, not an exception."""
+    result = run(stage, 2, broken, **more)
+    assert not result.failures
+    assert red in result.red
+
+
 @pytest.mark.parametrize(
     ("stage", "broken", "red"),
     [
@@ -96,19 +169,73 @@ def test_dp_passes_with_buckets(variant: str) -> None:
     assert not result.red
 
 
-def test_theory_is_the_table_of_the_paper() -> None:
-    """16 bytes a parameter on one rank; on 4, a quarter of what a stage shards."""
-    totals = [sum(theory.memory(stage, 100, 4, "before step").values()) for stage in range(4)]
+def setting(stage: str, **more: Any) -> theory.Setting:
+    """100 elements on 4 ranks, 80 of them in layers."""
+    group = more.pop("shard_group", 4)
+    return theory.Setting(stage, 80, 20, part=100 / group, world_size=4, shard_group=group, **more)
+
+
+def test_memory_is_the_table_of_the_paper() -> None:
+    """16 bytes a parameter; on 4 ranks, a quarter of what a stage shards; 2 + 2 + 12 in mixed precision."""
+    totals = [sum(theory.memory(setting(stage), "before step").values()) for stage in "0123"]
     assert totals == [1600, 400 + 400 + 200, 400 + 100 + 200, 400]
-    assert [theory.traffic_factor(stage) for stage in range(4)] == [2, 2, 2, 3]
-    assert theory.traffic(0, 100, 4) == 2 * 400 * 3 / 4
+    mixed = [theory.memory(setting(stage, mixed=True), "before step") for stage in "0123"]
+    assert mixed[0] == {"parameters": 200, "gradients": 200, "optimizer": 1200}
+    assert [sum(kinds.values()) for kinds in mixed] == [1600, 200 + 200 + 300, 200 + 50 + 300, 400]
+    assert theory.memory(setting("2", mixed=True), "init")["optimizer"] == 100
+    hybrid = theory.memory(setting("hsdp", shard_group=2), "after step")
+    assert hybrid == {"parameters": 200, "gradients": 0, "optimizer": 400}
+
+
+def test_traffic_is_two_or_three_psi() -> None:
+    """The root is gathered once a step; micro-batches repeat what is sharded; replicas exchange parts."""
+    assert [theory.moves(setting(stage))["world"] for stage in "012"] == [2, 2, 2]
+    assert theory.moves(setting("3"))["world"] == pytest.approx(3 * 0.8 + 2 * 0.2)
+    assert [theory.moves(setting(stage, accumulate=4))["world"] for stage in "012"] == [2, 2, 5]
+    assert theory.moves(setting("fsdp2", accumulate=2))["world"] == pytest.approx(6 * 0.8 + 4 * 0.2)
+    first = theory.moves(setting("3", accumulate=2, first=40))["world"]
+    assert first == pytest.approx(6 * 0.8 - 0.4 + 2 * 0.2)
+    hybrid = theory.moves(setting("hsdp", shard_group=2))
+    assert hybrid == pytest.approx({"shard": 3 * 0.8 + 2 * 0.2, "replicate": 1.0})
+    assert theory.unit(setting("0"), "world") == 400 * 3 / 4
+    assert theory.unit(setting("hsdp", shard_group=2, mixed=True), "replicate") == 200 / 2
+
+
+def test_rows_are_dealt_like_chunks() -> None:
+    """Beside torch.chunk itself, also where some ranks get none."""
+    for rows, ranks in ((7, 3), (4, 4), (5, 4), (1, 3)):
+        chunks = torch.arange(rows * 2).view(rows, 2).chunk(ranks)
+        for rank in range(ranks):
+            start, stop = theory.rows_held((rows, 2), rank, ranks)
+            there = chunks[rank].flatten().tolist() if rank < len(chunks) else []
+            assert list(range(start, stop)) == there
+    assert theory.rows_part([(7, 2), (4,)], 3) == 3 * 2 + 2
 
 
 def test_what_does_not_fit_is_refused() -> None:
     """Naming the flag and what is allowed."""
-    with pytest.raises(ParameterError, match="--batch"):
-        parse(SPEC, {"batch": "2"}, 4)
-    with pytest.raises(ParameterError, match=r"--dim.*give --dim 64"):
-        parse(SPEC, {"dim": "16", "batch": "64"}, 64)
-    with pytest.raises(ParameterError, match="--stage"):
-        parse(SPEC, {"stage": "4"}, 4)
+    refused: list[tuple[dict[str, str | bool], int, str]] = [
+        ({"batch": "2"}, 4, r"--batch.*give --batch 4"),
+        ({"batch": "10", "accumulate": "4"}, 4, r"--batch.*4 micro-batches.*give --batch 16"),
+        ({"dim": "16", "batch": "64"}, 64, r"--dim.*give --dim 64"),
+        ({"stage": "4"}, 4, r"--stage.*fsdp2"),
+        ({"stage": "hsdp"}, 3, r"--nproc.*--shard-group 3"),
+        ({"stage": "hsdp", "shard_group": "3"}, 4, r"--shard-group.*allowed: 1, 2, 4"),
+        ({"stage": "3", "shard_group": "2"}, 4, r"--shard-group.*--stage hsdp"),
+        ({"model": "lm", "heads": "3"}, 4, r"--dim.*3 heads"),
+        ({"stage": "2", "offload": True}, 4, r"--offload.*--stage 3"),
+        ({"precision": "fp16"}, 4, r"--precision.*bf16"),
+        ({"clip": "-1"}, 4, r"--clip"),
+    ]
+    for given, world_size, message in refused:
+        with pytest.raises(ParameterError, match=message):
+            parse(SPEC, given, world_size)
+
+
+def test_offload_wants_a_gpu() -> None:
+    """On the CPU the shards are where they would go."""
+    params = parse(SPEC, {"offload": True}, 4)
+    assert SPEC.validate_device is not None
+    SPEC.validate_device(params, "cuda")
+    with pytest.raises(ParameterError, match=r"--offload.*one GPU a rank"):
+        SPEC.validate_device(params, "cpu")
