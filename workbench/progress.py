@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
-from launcher.events import AnyEvent, Check, Failure, Hello, Phase, Scalar
+from launcher.events import AnyEvent, Check, Failure, Hello, Log, Phase, Scalar
 from workbench.console import is_terminal, write
 
 BAR_CELLS = 24
 REDRAW_S = 0.1
 LINE_S = 5.0
 LINE_SHARE = 0.1
+WARNING = "warning: "
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -108,8 +109,12 @@ class Progress:
         self._said_share = 0.0
 
     def add(self, events: Iterable[AnyEvent]) -> None:
-        """Fold events in and show what they change."""
+        """Fold events in and show what they change; a warning that rank 0 says stands by itself."""
+        events = list(events)
         self.tally.add(events)
+        for event in events:
+            if isinstance(event, Log) and event.rank == 0 and event.line.startswith(WARNING):
+                self.note(event.line)
         now = self._clock()
         if not self._bar:
             self._say_if_news(now)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from launcher.events import AnyEvent, Check, Failure, Hello, Phase, PhaseName, Scalar
+from launcher.events import AnyEvent, Check, Failure, Hello, Log, Phase, PhaseName, Scalar
 from workbench.progress import Progress, Tally
 
 
@@ -123,3 +123,14 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.M
     stream = Screen()
     Progress(stream, "dp", 1).add([])
     assert stream.getvalue() == "dp: loading torch (0.0 s)\n"
+
+
+def test_a_warning_of_the_lab_is_said_once() -> None:
+    """By rank 0; what ranks print besides stays in their logs."""
+    stream = io.StringIO()
+    progress = Progress(stream, "3d", 2)
+    said = [(0, "warning: a tp group crosses nodes"), (1, "warning: the same"), (0, "hello")]
+    progress.add([Log(t=0, rank=rank, stream="stdout", line=line) for rank, line in said])
+    assert "3d: warning: a tp group crosses nodes\n" in stream.getvalue()
+    assert "the same" not in stream.getvalue()
+    assert "hello" not in stream.getvalue()
