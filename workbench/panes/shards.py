@@ -29,7 +29,7 @@ class ShardsPane(Pane[ShardsSnapshot]):
         detailed = height > 5 * len(snapshot.groups)
         lines: list[Line] = []
         for group in snapshot.groups:
-            lines += [self._facts(group, width), *self._bar(group, width)]
+            lines += [self._facts(group, width), *self._bar(group, width), *self._notes(group, width)]
             if detailed and len(group.names) > 1:
                 names = ", ".join(group.names[:MAX_NAMES])
                 names += f", {len(group.names) - MAX_NAMES} more" if len(group.names) > MAX_NAMES else ""
@@ -56,6 +56,14 @@ class ShardsPane(Pane[ShardsSnapshot]):
         if group.dim == -2:
             return [self._slices(piece) for piece in held]
         return self._cut(group, held, width)
+
+    def _notes(self, group: ShardGroup, width: int) -> list[Line]:
+        """What ranks said of their pieces, a line a rank."""
+        noted = [piece for piece in group.pieces if piece.note and self.rank in (None, piece.rank)]
+        return [
+            [ink("  "), rank_tag(piece.rank, 4), muted(fit(piece.note, width - 6, self.glyphs.ellipsis))]
+            for piece in noted
+        ]
 
     def _whole(self, held: list[Piece], width: int) -> Line:
         ranks = [piece.rank for piece in held]

@@ -18,6 +18,8 @@ class Piece(msgspec.Struct, frozen=True):
     slices: tuple[tuple[int, int], ...]
     state: str
     bytes: int
+    note: str = ""
+    """What the rank said of it, such as which examples it reads."""
 
 
 class ShardGroup(msgspec.Struct, frozen=True):
@@ -115,7 +117,8 @@ def _group(members: list[tuple[str, dict[int, Shard]]]) -> ShardGroup:
         global_shape=some.global_shape,
         dim=cut_dim(first),
         pieces=tuple(
-            Piece(rank, shard.slices, shard.state, shard.bytes) for rank, shard in sorted(first.items())
+            Piece(rank, shard.slices, shard.state, shard.bytes, shard.note)
+            for rank, shard in sorted(first.items())
         ),
         bytes_rank=max(held.values()) if told else -1,
     )
