@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 from textual.app import App
@@ -24,6 +24,7 @@ from workbench.feed import Feed
 from workbench.machine import Machine
 from workbench.messages import AgentSaid, ReplayWanted, RunWanted, StopWanted
 from workbench.options import AppOptions
+from workbench.screens.commands import Actions
 from workbench.screens.facts import AgentState
 from workbench.screens.help import HelpScreen
 from workbench.screens.history import HistoryScreen
@@ -60,7 +61,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
 
     TITLE = "Worldsize"
     CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = False
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[Any]] = {Actions}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),

@@ -6,10 +6,11 @@ Live, attached and replayed runs are the same code on the same files. It has no 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from launcher.events import AnyEvent, decode
 from launcher.record import Tail
 from launcher.rundir import EVENTS, RESULT, Manifest, Result, read_manifest, read_result
 from workbench.runs import state_of
@@ -19,6 +20,12 @@ from workbench.views.run import RunView
 
 CHUNK = 1 << 20
 """Bytes of the record that one poll reads: some 0.05 s of work, so that keys are answered in between."""
+
+
+TAG = b'"event":"'
+TAG_WITHIN = 48
+"""In how many bytes of a line the name of its event stands, after the arrival number."""
+EVENTS_BY_NAME = {kind.__name__.lower().encode(): kind for kind in get_args(AnyEvent)}
 
 
 class Feed:
@@ -34,9 +41,25 @@ class Feed:
         self.manifest: Manifest = read_manifest(folder)
         self.result: Result | None = None
         self.problem = ""
+        self.unreadable = 0
+        """Lines that should be events and are not."""
         self.run = RunView(self.manifest)
         self.views: dict[str, View[Any]] = {name: VIEWS[name](self.manifest) for name in panes}
         self._tail = Tail(folder / EVENTS)
+        self._takers: dict[type, tuple[View[Any], ...]] = {}
+        self._untaken: set[bytes] = set()
+        self._sort()
+
+    def add(self, name: str, view: View[Any]) -> None:
+        """Have one more view model fed; before the first poll."""
+        self.views[name] = view
+        self._sort()
+
+    def _sort(self) -> None:
+        """Note which view models take an event of which name, so that no other is even decoded."""
+        views = (self.run, *self.views.values())
+        self._takers = {kind: tuple(v for v in views if kind in v.takes) for kind in EVENTS_BY_NAME.values()}
+        self._untaken = {name for name, kind in EVENTS_BY_NAME.items() if not self._takers[kind]}
 
     @property
     def lost(self) -> bool:
@@ -54,16 +77,27 @@ class Feed:
             return
         over = self._over()
         try:
-            events = self._tail.read(CHUNK)
+            lines = self._tail.read_lines(CHUNK)
         except OSError as error:
             self.problem = f"{self._tail.path}: {error.strerror or error}"
             return
-        views = (self.run, *self.views.values())
-        for event in events:
-            for view in views:
-                view.feed(event)
-        if over and not events:
-            self._finish(views)
+        for line in lines:
+            self._take(line)
+        if over and not lines:
+            self._finish((self.run, *self.views.values()))
+
+    def _take(self, line: bytes) -> None:
+        """Decode a line if a view model takes its event, whose name stands in front as it was written."""
+        start = line.find(TAG, 0, TAG_WITHIN) + len(TAG)
+        if start >= len(TAG) and line[start : line.find(b'"', start)] in self._untaken:
+            return
+        try:
+            event = decode(line)
+        except msgspec.DecodeError:
+            self.unreadable += 1
+            return
+        for view in self._takers[type(event)]:
+            view.feed(event)
 
     def _over(self) -> bool:
         return (self.folder / RESULT).exists()

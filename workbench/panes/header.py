@@ -31,7 +31,7 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         self._manifest = manifest
         self._title = spec.title if spec is not None else "lab not installed here"
         self._owned = owned
-        self.stopping = self.warming = self.lost = False
+        self.stopping = self.warming = self.lost = self.held = False
         self.trouble = ""
         self.problem = ""
 
@@ -70,6 +70,9 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
             return [
                 ink(fit(f"{glyph} {run.verdict}{dropped}", width, self.glyphs.ellipsis), colour, bold=True)
             ]
+        if self.held:
+            head = ink(f"{self.glyphs.unknown} view held  ", palette.WARN, bold=True)
+            return [head, muted("the run goes on; space follows it again")]
         if self.lost:
             text = f"{self.glyphs.unknown} lost: the process that served it is gone, and it has no result"
             return [ink(fit(text, width, self.glyphs.ellipsis), palette.WARN, bold=True)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+
+from workbench.screens.keep import fits_clipboard, focused_text, osc52, save
 
 if TYPE_CHECKING:
     from workbench.app import WorkbenchApp
@@ -21,7 +26,34 @@ class WorkbenchScreen(Screen[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next", show=False),
         Binding("shift+tab", "app.focus_previous", "previous", show=False),
+        Binding("ctrl+p,colon", "app.command_palette", "all commands", key_display="^p", show=False),
+        Binding("y", "copy", "copy the focused pane", show=False),
+        Binding("w", "save", "write the focused pane to a file", show=False),
     ]
+
+    def folders(self) -> tuple[Path, ...]:
+        """Return where files of this screen go: the first of them that can be written."""
+        return (Path.cwd(), Path(tempfile.gettempdir()))
+
+    def action_copy(self) -> None:
+        """Put the text of the focused pane on the clipboard of the terminal, by OSC 52."""
+        name, text = focused_text(self)
+        driver = self.app._driver
+        if not fits_clipboard(text):
+            self.notify(f"{name} is too long for the clipboard: w writes it to a file", severity="warning")
+        elif driver is not None:
+            driver.write(osc52(text, os.environ))
+            self.notify(f"copied {name}, if the terminal allows it; w writes it to a file")
+
+    def action_save(self) -> None:
+        """Write the text of the focused pane to a file, and say which."""
+        name, text = focused_text(self)
+        try:
+            file = save(text, name, self.folders())
+        except OSError as error:
+            self.notify(f"{name} cannot be written: {error}", severity="error")
+            return
+        self.notify(f"wrote {file}", timeout=10)
 
     @property
     def workbench(self) -> WorkbenchApp:

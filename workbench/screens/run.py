@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -18,6 +19,7 @@ from workbench.panes.pane_bar import PaneBar
 from workbench.panes.registry import PANES
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.layout import pack
+from workbench.screens.log import LogScreen
 from workbench.views.run import RunSnapshot
 
 ROOMY_LINES = 56
@@ -50,6 +52,8 @@ class RunScreen(WorkbenchScreen):
         Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
         Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
+        Binding("space", "pause", "hold the view", show=False),
+        Binding("L", "log", "whole log", show=False),
     ]
 
     def __init__(self, feed: Feed, spec: LabSpec | None, *, owned: bool, ascii_only: bool) -> None:
@@ -103,7 +107,9 @@ class RunScreen(WorkbenchScreen):
         self.rearrange()
 
     def tick(self) -> None:
-        """Fold what came and hand snapshots to the panes that are due."""
+        """Fold what came and hand snapshots to the panes that are due; nothing while the view is held."""
+        if self._header.held:
+            return
         self.feed.poll()
         self._show(self.feed.run.snapshot())
         self._ticks += 1
@@ -188,6 +194,21 @@ class RunScreen(WorkbenchScreen):
         shown = [name for name in self.names if name != "failure" or self.has_class("-failed")]
         self.active = shown[(shown.index(self.active) + by) % len(shown)]
         self.rearrange()
+
+    def action_pause(self) -> None:
+        """Hold the view as it is, or let it follow the run again; the run goes on either way."""
+        self._header.held = not self._header.held and not self._over
+        self._show(self.feed.run.snapshot())
+        self.tick()
+
+    def action_log(self) -> None:
+        """Open the whole log, of the rank that was chosen."""
+        ascii_only = self.workbench.options.ascii
+        self.app.push_screen(LogScreen(self.feed.folder, ascii_only=ascii_only, rank=self.rank))
+
+    def folders(self) -> tuple[Path, ...]:
+        """What is kept of a run goes into its folder, where that can be written."""
+        return (self.feed.folder, *super().folders())
 
     def action_zoom(self) -> None:
         """Show the focused pane alone, or the grid again."""

@@ -18,6 +18,11 @@ _CONTROL = re.compile(
 )
 
 
+def clean(line: str) -> str:
+    """Return a printed line as it would stand on a terminal: no control sequences, the last of overwrites."""
+    return _CONTROL.sub("", line.rstrip("\r\n").rsplit("\r", 1)[-1].expandtabs(4))[:MAX_LINE]
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """One line of one rank; -1 is the launcher."""
 
@@ -47,8 +52,7 @@ class LogView(View[LogSnapshot]):
     def fold(self, event: AnyEvent) -> None:
         """Take one line."""
         assert isinstance(event, Log)
-        text = _CONTROL.sub("", event.line.rstrip("\r\n").rsplit("\r", 1)[-1].expandtabs(4))
-        self._lines.append(LogLine(event.rank, event.stream, text[:MAX_LINE]))
+        self._lines.append(LogLine(event.rank, event.stream, clean(event.line)))
         self._count += 1
 
     def build(self) -> LogSnapshot:
