@@ -18,6 +18,7 @@ from workbench.panes.header import RunHeader
 from workbench.panes.pane_bar import PaneBar
 from workbench.panes.registry import PANES
 from workbench.screens.base import WorkbenchScreen
+from workbench.screens.export import ask as ask_export
 from workbench.screens.layout import pack
 from workbench.screens.log import LogScreen
 from workbench.views.run import RunSnapshot
@@ -52,6 +53,7 @@ class RunScreen(WorkbenchScreen):
         Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
         Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
+        Binding("e", "export", "export", show=False),
         Binding("space", "pause", "hold the view", show=False),
         Binding("L", "log", "whole log", show=False),
     ]
@@ -244,6 +246,10 @@ class RunScreen(WorkbenchScreen):
         self.stopping = True
         self.post_message(StopWanted(self.feed.manifest.run_id))
         self._show(self.feed.run.snapshot())
+
+    def action_export(self) -> None:
+        """Write the run in a format that the person chooses."""
+        ask_export(self, self.feed.folder)
 
     def action_again(self) -> None:
         """Run the same lab with the same parameters once more, in place of this screen."""
