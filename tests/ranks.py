@@ -148,6 +148,19 @@ def values(run: Run) -> list[Any]:
     return [rank.value for rank in run.ranks]
 
 
+def with_comms(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Call `function(comms, *arguments)` on every rank, with the world's communicator; return the results.
+
+    Raises:
+        AssertionError: a rank failed (its traceback is the message) or did not return in time.
+    """
+    return values(on_ranks(world_size, _comms_first, function, *arguments, timeout_s=30.0))
+
+
+def _comms_first(ctx: Context, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(ctx.comms, *arguments)
+
+
 def _run(
     world_size: int,
     limit_s: float,

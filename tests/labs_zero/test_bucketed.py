@@ -9,7 +9,7 @@ from torch import Tensor
 from labs.comms import Comms
 from labs.parallel.bucketed import Bucket, BucketedDataParallel
 from tests.labs_zero import cases
-from tests.labs_zero.on_ranks import on_ranks
+from tests.ranks import with_comms
 
 SIZES = (1e-6, 1e-4, 25.0)
 """A bucket a parameter, a few parameters a bucket, all in one."""
@@ -26,21 +26,21 @@ def test_equals_one_process(world_size: int) -> None:
     """Seeds differ by rank; weights are tied, frozen, unused for a step or for ever; also accumulated."""
     expected, _ = cases.one_process(world_size)
     every = [(bucket_mb, accumulate) for bucket_mb in SIZES for accumulate in (False, True)]
-    for results in on_ranks(world_size, train_each, every):
+    for results in with_comms(world_size, train_each, every):
         for form, state in zip(every, results, strict=True):
             assert farthest(state, expected) < 2e-6, form
 
 
 def test_gradients_may_be_zeroed_in_place() -> None:
     """A branch without gradient then has one of zeros, so this is plain data parallelism of that."""
-    states = on_ranks(2, cases.train_bucketed, 1e-4, False, False)
+    states = with_comms(2, cases.train_bucketed, 1e-4, False, False)
     assert farthest(states[0], states[1]) == 0.0
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_equals_ddp(world_size: int) -> None:
     """Same order of arithmetic up to how gloo cuts the sum, hence a tolerance of a few ulp."""
-    for results in on_ranks(world_size, beside_each, SIZES):
+    for results in with_comms(world_size, beside_each, SIZES):
         for ours, theirs in results:
             assert farthest(ours, theirs) < 1e-6
 
@@ -57,7 +57,7 @@ def beside_each(comms: Comms, sizes: tuple[float, ...]) -> list[tuple[cases.Stat
 
 def test_a_branch_that_only_one_rank_uses_holds_nobody_up() -> None:
     """Every rank gets the one rank's share of its gradient; what nobody used keeps none."""
-    results = on_ranks(3, cases.uneven_branch)
+    results = with_comms(3, cases.uneven_branch)
     for has_gradient, gradients in results:
         assert has_gradient == [True, False, False]
         assert farthest(gradients, results[0][1]) == 0.0
@@ -65,7 +65,7 @@ def test_a_branch_that_only_one_rank_uses_holds_nobody_up() -> None:
 
 def test_buckets_follow_backward_and_all_reduce_each_byte_once() -> None:
     """After the first step the head's parameters come first and those never used last."""
-    for sent, expected, count, indices in on_ranks(2, cases.bucketed_traffic):
+    for sent, expected, count, indices in with_comms(2, cases.bucketed_traffic):
         assert sent == expected
         assert count > 2
         assert sorted(index for bucket in indices for index in bucket) == list(range(9))
@@ -76,8 +76,8 @@ def test_buckets_follow_backward_and_all_reduce_each_byte_once() -> None:
 
 def test_misuse_is_an_error_that_says_what_to_do() -> None:
     """Both would otherwise train on wrong gradients without a word."""
-    assert "no_sync()" in on_ranks(1, cases.second_gradient)[0]
-    assert "finish()" in on_ranks(1, cases.forgotten_finish)[0]
+    assert "no_sync()" in with_comms(1, cases.second_gradient)[0]
+    assert "finish()" in with_comms(1, cases.forgotten_finish)[0]
 
 
 class Unwaited(BucketedDataParallel):
@@ -138,13 +138,13 @@ def train_broken(comms: Comms, kind: type[BucketedDataParallel]) -> dict[str, Te
 def test_a_broken_wrapper_is_seen(kind: type[BucketedDataParallel]) -> None:
     """The comparison with one process must be able to fail."""
     expected, _ = cases.one_process(2, make=cases.sgd)
-    assert max(farthest(state, expected) for state in on_ranks(2, train_broken, kind)) > 1e-3
+    assert max(farthest(state, expected) for state in with_comms(2, train_broken, kind)) > 1e-3
 
 
 def test_the_unbroken_one_passes_the_same_comparison() -> None:
     """So that the mutations above fail for their own reason."""
     expected, _ = cases.one_process(2, make=cases.sgd)
-    assert max(farthest(s, expected) for s in on_ranks(2, train_broken, BucketedDataParallel)) < 2e-6
+    assert max(farthest(s, expected) for s in with_comms(2, train_broken, BucketedDataParallel)) < 2e-6
 
 
 def test_a_bucket_knows_what_is_missing() -> None:

@@ -9,8 +9,8 @@ import torch
 
 from labs.parallel.fully_sharded import FullyShardedDataParallel, Group
 from tests.labs_zero import cases, layered
-from tests.labs_zero.on_ranks import on_ranks
 from tests.labs_zero.test_bucketed import farthest
+from tests.ranks import with_comms
 
 
 def through(comms: Any, options: dict[str, Any]) -> Any:
@@ -45,7 +45,7 @@ def test_equals_one_process(world_size: int, every: list[dict[str, Any]]) -> Non
     Also accumulated, checkpointed, without prefetch, small parameters whole, one single unit, clipped, and as
     two replicas of two shards.
     """
-    for results in on_ranks(world_size, through_each, every):
+    for results in with_comms(world_size, through_each, every):
         for options, (state, _, _) in zip(every, results, strict=True):
             expected = layered.one_process(world_size, options.get("clip", 0.0))
             assert farthest(state, expected) < 5e-6, options
@@ -54,17 +54,17 @@ def test_equals_one_process(world_size: int, every: list[dict[str, Any]]) -> Non
 def test_each_rank_holds_its_share() -> None:
     """Even within a few elements of padding; small parameters kept whole cost their size everywhere."""
     total = sum(value.numel() for value in layered.one_process(1).values())
-    held = [held for _, held, _ in on_ranks(4, through, {})]
+    results = with_comms(4, through_each, [{}, {"replicate_below": 10**6}])
+    held = [held for (_, held, _), _ in results]
     assert sum(held) == total
     assert max(held) - min(held) <= 4 * 5
-    whole = [held for _, held, _ in on_ranks(4, through, {"replicate_below": 10**6})]
-    assert whole == [total] * 4
+    assert [whole for _, (_, whole, _) in results] == [total] * 4
 
 
 def test_computes_in_bf16_and_keeps_fp32_masters() -> None:
     """Close to fp32, not equal; the masters are no bf16 numbers; all ranks agree bitwise."""
     expected = layered.one_process(2)
-    results = on_ranks(2, through, {"compute_dtype": torch.bfloat16})
+    results = with_comms(2, through, {"compute_dtype": torch.bfloat16})
     for state, _, inferred in results:
         assert 1e-6 < farthest(state, expected) < 0.05
         assert farthest(state, results[0][0]) == 0.0
@@ -116,12 +116,20 @@ def through_each(comms: Any, every: list[dict[str, Any]]) -> list[Any]:
     return [layered.train(comms, **options) for options in every]
 
 
-@pytest.mark.parametrize("kind", [Unreduced, Stale, Shifted])
-def test_a_broken_wrapper_is_seen(kind: type[FullyShardedDataParallel]) -> None:
+BROKEN = (Unreduced, Stale, Shifted)
+
+
+def test_a_broken_wrapper_is_seen() -> None:
     """The comparison with one process must be able to fail."""
     expected = layered.one_process(2)
+    by_kind = zip(*with_comms(2, broken_each), strict=True)
+    for kind, results in zip(BROKEN, by_kind, strict=True):
+        assert max(farthest(state, expected) for state, _, _ in results) > 1e-3, kind
 
-    assert max(farthest(state, expected) for state, _, _ in on_ranks(2, broken, kind)) > 1e-3
+
+def broken_each(comms: Any) -> list[Any]:
+    """Train under each broken class, one after another on the same ranks."""
+    return [broken(comms, kind) for kind in BROKEN]
 
 
 def broken(comms: Any, kind: type[FullyShardedDataParallel]) -> Any:
@@ -148,7 +156,7 @@ def events(comms: Any) -> list[tuple[str, str]]:
 
 def test_a_layer_is_whole_only_while_it_runs() -> None:
     """Gathered before forward, freed after, and again in backward; the root stays till the end."""
-    for seen in on_ranks(2, events):
+    for seen in with_comms(2, events):
         middle = [what for name, what in seen if name == "layers.1.never"]
         assert middle == ["gathered", "freed"] * 4
         root = [what for name, what in seen if name == "layers.0.down.weight"]

@@ -16,8 +16,8 @@ from labs.parallel.master_weights import MasterWeights
 from labs.parallel.shard_unit import at_home
 from labs.parallel.sharded_optimizer import ShardedOptimizer
 from tests.labs_zero import cases, layered
-from tests.labs_zero.on_ranks import on_ranks
 from tests.labs_zero.test_bucketed import farthest
+from tests.ranks import with_comms
 
 
 def model() -> nn.Module:
@@ -103,7 +103,7 @@ def test_sharded_masters_equal_one_process_and_resume_exactly() -> None:
     expected = alone(2, 4)
     start = dict(model().named_parameters())
     way = max(float((expected[name] - start[name]).abs().max()) for name in expected)
-    for results in on_ranks(2, both_stages):
+    for results in with_comms(2, both_stages):
         for masters, dtypes, apart in results:
             assert dtypes == [torch.bfloat16] * 4 + [torch.float32]
             assert farthest(masters, expected) < 0.1 * way
@@ -121,7 +121,7 @@ def offloaded(comms: Comms) -> tuple[float, set[str]]:
 
 def test_shards_on_the_cpu_train_the_same() -> None:
     """Without a GPU that is where they are anyway: the path is walked, no byte moves."""
-    for apart, devices in on_ranks(2, offloaded):
+    for apart, devices in with_comms(2, offloaded):
         assert apart == 0.0
         assert devices == {"cpu"}
     part = torch.ones(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +17,8 @@ from labs.parallel.clipping import clip_sharded_gradients
 from labs.parallel.flat_layout import FlatLayout
 from labs.parallel.sharded_optimizer import ShardedOptimizer
 from tests.labs_zero import cases
-from tests.labs_zero.on_ranks import on_ranks
 from tests.labs_zero.test_bucketed import farthest
+from tests.ranks import with_comms
 
 
 def state_distance(left: dict[str, Any], right: dict[str, Any]) -> float:
@@ -28,13 +29,22 @@ def state_distance(left: dict[str, Any], right: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_equals_one_process(world_size: int) -> None:
-    """Parameters and the assembled state; a parameter that nobody used has no state either."""
+    """Parameters and the assembled state; a parameter that nobody used has no state either.
+
+    In one bucket no rank holds more of the state than the total divided by the ranks, rounded up.
+    """
     expected, expected_state = cases.one_process(world_size)
     every = list(itertools.product((1, 2), (1e-6, 1e-4, 25.0), (False, True)))
-    for results in on_ranks(world_size, train_each, every):
+    all_results = with_comms(world_size, train_each, every)
+    for results in all_results:
         for form, (state, assembled, _) in zip(every, results, strict=True):
             assert farthest(state, expected) < 5e-6, form
             assert state_distance(assembled, expected_state) < 2e-6, form
+    held = [sum(results[every.index((1, 25.0, False))][2]) for results in all_results]
+    with_state = 35 + 5 + 35 + 25 + 5 + 15 + 3
+    never = 12
+    assert sum(held) == with_state
+    assert max(held) <= -(-(with_state + never) // world_size)
 
 
 def train_each(comms: Comms, every: list[tuple[int, float, bool]]) -> list[Any]:
@@ -42,36 +52,30 @@ def train_each(comms: Comms, every: list[tuple[int, float, bool]]) -> list[Any]:
     return [cases.train_sharded(comms, *form) for form in every]
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-def test_clips_by_the_global_norm(stage: int) -> None:
+def both_stages(comms: Comms, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What `function(comms, stage, ...)` returns for stages 1 and 2, on the same ranks."""
+    return [function(comms, stage, *arguments) for stage in (1, 2)]
+
+
+def test_clips_by_the_global_norm() -> None:
     """A rank's own norm is smaller, so clipping by it would change the result."""
     expected, _ = cases.one_process(3, clip=0.05)
     unclipped, _ = cases.one_process(3)
     assert farthest(expected, unclipped) > 1e-3
-    for state, _, _ in on_ranks(3, cases.train_sharded, stage, 1e-4, False, 0.05):
-        assert farthest(state, expected) < 5e-6
+    for results in with_comms(3, both_stages, cases.train_sharded, 1e-4, False, 0.05):
+        for state, _, _ in results:
+            assert farthest(state, expected) < 5e-6
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_state_is_shared_out_evenly(world_size: int) -> None:
-    """In one bucket no rank holds more than the total divided by the ranks, rounded up."""
-    held = [sum(held) for _, _, held in on_ranks(world_size, cases.train_sharded, 1, 25.0, False)]
-    with_state = 35 + 5 + 35 + 25 + 5 + 15 + 3
-    never = 12
-    assert sum(held) == with_state
-    assert max(held) <= -(-(with_state + never) // world_size)
-
-
-@pytest.mark.parametrize("stage", [1, 2])
-def test_groups_and_schedulers(stage: int) -> None:
+def test_groups_and_schedulers() -> None:
     """Rates differ by group, a group comes later, and a scheduler changes them all."""
-    for sharded, plain in on_ranks(2, cases.sharded_groups, stage):
-        assert farthest(sharded, plain) < 2e-6
+    for results in with_comms(2, both_stages, cases.sharded_groups):
+        for sharded, plain in results:
+            assert farthest(sharded, plain) < 2e-6
 
 
-@pytest.mark.parametrize("stage", [1, 2])
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_state_loads_into_any_number_of_ranks(stage: int, world_size: int) -> None:
+def test_state_loads_into_any_number_of_ranks(world_size: int) -> None:
     """One process's state resumes on W ranks, options included (the rate of 9 given there is replaced)."""
     state, saved = cases.one_process(world_size)
     expected, _ = cases.one_process(world_size, steps=5)
@@ -83,13 +87,14 @@ def test_state_loads_into_any_number_of_ranks(stage: int, world_size: int) -> No
     plain.step()
     resumed = {name: value.clone() for name, value in module.state_dict().items()}
     assert farthest(resumed, expected) > 0.0, "step 4 uses the branch here and not there"
-    for mine in on_ranks(world_size, cases.resume, stage, saved, state):
-        assert farthest(mine, resumed) < 5e-6
+    for results in with_comms(world_size, both_stages, cases.resume, saved, state):
+        for mine in results:
+            assert farthest(mine, resumed) < 5e-6
 
 
 def test_assembled_state_loads_into_the_plain_optimizer() -> None:
     """The format is the unsharded optimizer's own."""
-    _, assembled, _ = on_ranks(3, cases.train_sharded, 1, 1e-4, False)[1]
+    _, assembled, _ = with_comms(3, cases.train_sharded, 1, 1e-4, False)[1]
     module = cases.Awkward()
     plain = AdamW(module.parameters(), lr=9.0)
     plain.load_state_dict(assembled)
@@ -140,12 +145,20 @@ def train_broken(comms: Comms, kind: type[ShardedOptimizer], stage: int) -> case
     return dict(module.state_dict())
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-@pytest.mark.parametrize("kind", [Shifted, Unrefreshed])
-def test_a_broken_optimizer_is_seen(kind: type[ShardedOptimizer], stage: int) -> None:
+BROKEN = [(kind, stage) for kind in (Shifted, Unrefreshed) for stage in (1, 2)]
+
+
+def train_each_broken(comms: Comms) -> list[cases.State]:
+    """Train under each of the broken optimizers, one after another on the same ranks."""
+    return [train_broken(comms, kind, stage) for kind, stage in BROKEN]
+
+
+def test_a_broken_optimizer_is_seen() -> None:
     """The comparison with one process must be able to fail."""
     expected, _ = cases.one_process(2)
-    assert max(farthest(s, expected) for s in on_ranks(2, train_broken, kind, stage)) > 1e-3
+    by_case = zip(*with_comms(2, train_each_broken), strict=True)
+    for case, states in zip(BROKEN, by_case, strict=True):
+        assert max(farthest(state, expected) for state in states) > 1e-3, case
 
 
 def undivided_gradients(comms: Comms, kind: type[ShardedOptimizer]) -> float:
@@ -157,14 +170,20 @@ def undivided_gradients(comms: Comms, kind: type[ShardedOptimizer]) -> float:
     return float(optimizer.clip_grad_norm(1e9))
 
 
+def both_norms(comms: Comms) -> list[float]:
+    """The norm under the optimizer and under one that does not divide."""
+    return [undivided_gradients(comms, kind) for kind in (ShardedOptimizer, Undivided)]
+
+
 def test_a_sum_in_place_of_the_mean_is_seen() -> None:
     """All ranks have the same batch, so the mean's norm is one process's."""
     torch.manual_seed(0)
     module = cases.Awkward()
     torch.autograd.backward(cases.loss_of(module, *cases.batch(0, 1), False))
     alone = float(nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None]))
-    assert on_ranks(2, undivided_gradients, ShardedOptimizer)[0] == pytest.approx(alone, rel=1e-5)
-    assert on_ranks(2, undivided_gradients, Undivided)[0] == pytest.approx(2 * alone, rel=1e-5)
+    mean, total = with_comms(2, both_norms)[0]
+    assert mean == pytest.approx(alone, rel=1e-5)
+    assert total == pytest.approx(2 * alone, rel=1e-5)
 
 
 def off_by_one(comms: Comms) -> cases.State:
@@ -183,7 +202,7 @@ def off_by_one(comms: Comms) -> cases.State:
 def test_a_shard_off_by_one_is_seen() -> None:
     """The gathered parameters are then shifted where the parts meet."""
     expected, _ = cases.one_process(2)
-    assert max(farthest(state, expected) for state in on_ranks(2, off_by_one)) > 1e-3
+    assert max(farthest(state, expected) for state in with_comms(2, off_by_one)) > 1e-3
 
 
 def whole_gradients(comms: Comms) -> tuple[float, float]:
@@ -198,7 +217,7 @@ def whole_gradients(comms: Comms) -> tuple[float, float]:
 
 def test_whole_gradients_count_once() -> None:
     """3, 4 and 12 have the norm 13, on every rank; clipped to 1.3 they shrink tenfold."""
-    for norm, clipped in on_ranks(2, whole_gradients):
+    for norm, clipped in with_comms(2, whole_gradients):
         assert norm == pytest.approx(13.0)
         assert clipped == pytest.approx(1.2)
     with pytest.raises(ValueError, match="max_norm"):
