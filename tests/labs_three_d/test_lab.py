@@ -77,7 +77,11 @@ BROKEN: dict[int, list[tuple[Case, set[str]]]] = {
         ((params(1, 2, 1), "stand_still"), {"parameters moved"}),
     ],
     4: [
-        ((params(2, 1, 2), "transposed_mesh"), {"groups of dp", "groups of tp", "places on the mesh"}),
+        (
+            (params(2, 1, 2), "transposed_mesh"),
+            {"groups of dp", "groups of tp", "groups of model", "places on the mesh"},
+        ),
+        ((params(2, 2, 1), "transposed_mesh"), {"groups of dp", "groups of pp", "places on the mesh"}),
         ((params(1, 2, 2), "wrong_pairs"), {"groups of embedding", "gradients equal one process"}),
     ],
 }
