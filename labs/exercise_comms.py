@@ -43,7 +43,7 @@ class Journal:
 
     def gathered_alive(self) -> int:
         """Return how many buffers that an all-gather filled still have somebody who refers to them."""
-        return sum(not reference.expired() for reference in self.gathered)
+        return sum(not reference.expired() for reference in self.gathered)  # type: ignore[no-untyped-call]
 
     def ops(self) -> list[str]:
         """Return the name of every call, in order."""
@@ -151,7 +151,7 @@ class WatchedComms(Comms):
     def all_gather(self, output: Tensor, piece: Tensor, async_op: bool = False) -> Handle | None:
         """Lay every rank's `piece` into everyone's `output`, in rank order."""
         self._fits("all_gather", "output", output, piece)
-        self.journal.gathered.append(StorageWeakRef(output.untyped_storage()))
+        self.journal.gathered.append(StorageWeakRef(output.untyped_storage()))  # type: ignore[no-untyped-call]
         return self._collective(
             "all_gather", piece, "", async_op, lambda: Comms.all_gather(self, output, piece, True)
         )

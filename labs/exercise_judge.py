@@ -97,7 +97,7 @@ class Judge:
             )
             reports = [msgspec.json.decode(text, type=Report) if text else None for text in told]
             if any(each is None or each.kind != "passed" for each in reports):
-                mistake, meaning = self._recognise(outcome, case, reports)
+                mistake, meaning = self._recognise(outcome, name, reports)
                 verdict = explain(self.exercise.name, name, reports, self.check.USUALLY)
                 if mistake:
                     return msgspec.structs.replace(verdict, mistake=mistake, meaning=meaning)
@@ -141,18 +141,33 @@ class Judge:
             standings=outcome.standings,
         )
 
-    def _recognise(self, mine: Outcome, case: Any, reports: list[Report | None]) -> tuple[str, str]:
+    def _recognise(self, mine: Outcome, case_name: str, reports: list[Report | None]) -> tuple[str, str]:
         """Run every known mistake on the same case; returns the name and meaning of the one that fits."""
         kinds = {report.kind if report is not None else "worker" for report in reports}
         if kinds & {"worker", "late", "unwritten", "file"}:
             return "", ""
         for name, (functions, meaning) in mistakes_of(self.exercise).items():
             board = self._board(None)
-            outcome = self._run(functions, case, board, time.monotonic() + GRACE_S)
+            outcome = self._run(functions, self.check.CASES[case_name], board, time.monotonic() + GRACE_S)
             fits = outcome.kind != "late" and mine.same(outcome)
-            if set(board.gather("fits", str(fits), 2 * GRACE_S)) == {"True"}:
+            if self._all(board, fits) and self._passes_before(functions, case_name):
                 return name, meaning
         return "", ""
+
+    def _passes_before(self, functions: Any, case_name: str) -> bool:
+        """Whether a mistake does not show on the cases before, which the learner's code has passed."""
+        for name, earlier in self.check.CASES.items():
+            if name == case_name:
+                return True
+            board = self._board(None)
+            outcome = self._run(functions, earlier, board, time.monotonic() + GRACE_S)
+            if not self._all(board, self._report(outcome, earlier).kind == "passed"):
+                return False
+        return True
+
+    def _all(self, board: Board, mine: bool) -> bool:
+        """Whether it is so on every rank."""
+        return set(board.gather("all", str(mine), 2 * GRACE_S)) == {"True"}
 
     def _board(self, file: Path | None) -> Board:
         """Open a fresh board, which every rank has then."""

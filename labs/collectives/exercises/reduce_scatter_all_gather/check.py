@@ -11,9 +11,7 @@ from labs.exercise_comms import WatchedComms
 
 FUNCTIONS = ("all_reduce",)
 CASES = {"8 elements": 8, "10 elements": 10}
-USUALLY = (
-    "After the reduce-scatter this rank's piece is summed; after the all-gather all have all pieces."
-)
+USUALLY = "After the reduce-scatter this rank's piece is summed; after the all-gather all have all pieces."
 
 
 def run(yours: Any, comms: WatchedComms, case: int) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from labs.exercise_comms import WatchedComms
 
 FUNCTIONS = ("start_equal",)
 CASES = {"a layer, a frozen layer and a BatchNorm": 0}
-USUALLY = (
-    "Rank 0 has the right numbers and the others get them: parameters, frozen ones too, and buffers."
-)
+USUALLY = "Rank 0 has the right numbers and the others get them: parameters, frozen ones too, and buffers."
 
 
 def run(yours: Any, comms: WatchedComms, case: int) -> dict[str, Any]:

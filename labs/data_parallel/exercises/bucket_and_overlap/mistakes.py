@@ -60,7 +60,7 @@ def never_waited_for(module: nn.Module, comms: Comms, bucket_elements: int) -> C
 
     for number, bucket in enumerate(buckets):
         for parameter in bucket:
-            parameter.register_post_accumulate_grad_hook(lambda _p, number=number: arrived(number))
+            parameter.register_post_accumulate_grad_hook(lambda _p, number=number: arrived(number))  # type: ignore[no-untyped-call]
     return lambda: None
 
 

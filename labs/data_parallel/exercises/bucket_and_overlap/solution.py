@@ -32,7 +32,7 @@ def overlap(module: nn.Module, comms: Comms, bucket_elements: int) -> Callable[[
 
     for number, bucket in enumerate(buckets):
         for parameter in bucket:
-            parameter.register_post_accumulate_grad_hook(lambda _parameter, number=number: arrived(number))
+            parameter.register_post_accumulate_grad_hook(lambda _parameter, number=number: arrived(number))  # type: ignore[no-untyped-call]
     return finish
 
 
@@ -48,6 +48,6 @@ def fill(parameters: list[nn.Parameter], bucket_elements: int) -> list[list[nn.P
 
 def give_back(bucket: list[nn.Parameter], flat: Tensor) -> None:
     """Copy a bucket's numbers into its parameters' gradients."""
-    for parameter, piece in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+    for parameter, piece in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
         assert parameter.grad is not None
         parameter.grad.copy_(piece.view_as(parameter))

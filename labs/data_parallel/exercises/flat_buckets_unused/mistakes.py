@@ -14,7 +14,7 @@ def only_what_this_rank_has(module: nn.Module, comms: Comms) -> None:
     there = [parameter for parameter in module.parameters() if parameter.grad is not None]
     flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in there])
     comms.all_reduce(flat)
-    for parameter, piece in zip(there, flat.split([p.numel() for p in there]), strict=True):
+    for parameter, piece in zip(there, torch.split(flat, [p.numel() for p in there]), strict=True):
         parameter.grad = piece.view_as(parameter) / comms.world_size
 
 
@@ -24,7 +24,7 @@ def zeros_in_place_of_none(module: nn.Module, comms: Comms) -> None:
     parameters = list(module.parameters())
     flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in parameters])
     comms.all_reduce(flat)
-    for parameter, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+    for parameter, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
         parameter.grad = piece.view_as(parameter) / comms.world_size
 
 
@@ -45,7 +45,7 @@ def divided_by_those_who_used_it(module: nn.Module, comms: Comms) -> None:
     counts = torch.tensor([float(p.grad is not None) for p in parameters])
     flat = torch.cat([*(_gradient(parameter).reshape(-1) for parameter in parameters), counts])
     comms.all_reduce(flat)
-    *pieces, counts = flat.split([*(p.numel() for p in parameters), len(parameters)])
+    *pieces, counts = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
     for parameter, piece, count in zip(parameters, pieces, counts, strict=True):
         if count > 0:
             parameter.grad = piece.view_as(parameter) / count
@@ -67,7 +67,7 @@ def summed_not_averaged(module: nn.Module, comms: Comms) -> None:
     parameters = list(module.parameters())
     flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in parameters])
     comms.all_reduce(flat)
-    for parameter, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+    for parameter, piece in zip(parameters, torch.split(flat, [p.numel() for p in parameters]), strict=True):
         parameter.grad = piece.view_as(parameter)
 
 

@@ -16,7 +16,7 @@ def average_flat(module: nn.Module, comms: Comms) -> None:
     there = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
     flat = torch.cat([*(each.reshape(-1) for each in there), used])
     comms.all_reduce(flat)
-    *pieces, counts = flat.split([*(p.numel() for p in parameters), len(parameters)])
+    *pieces, counts = torch.split(flat, [*(p.numel() for p in parameters), len(parameters)])
     for parameter, piece, count in zip(parameters, pieces, counts, strict=True):
         if count > 0:
             parameter.grad = piece.view_as(parameter) / comms.world_size

@@ -59,7 +59,8 @@ def expected(rank: int, world_size: int, case: int) -> dict[str, Any]:
     for weight in weights(case):
         inputs.append(x)
         x = layer.forward(x, weight)
-    grad, gradients = x / x.numel(), []
+    gradients: list[Tensor] = []
+    grad = x / x.numel()
     for weight, entered in zip(reversed(weights(case)), reversed(inputs), strict=True):
         grad, whole = layer.backward(entered, weight, grad)
         size = whole.numel() // world_size

@@ -13,8 +13,8 @@ from labs.zero.exercises.gather_and_free.solution import gather as _gather
 
 
 def every_weight_stays_whole(shards: list[Tensor], x: Tensor, layer: Any, comms: Comms) -> list[Tensor]:
-    """The gradients are right, but all gathered weights are alive at once: something still refers to them, such
-    as a list. Then nothing was saved."""
+    """The gradients are right, but all gathered weights are alive at once: something still refers to them,
+    such as a list. Then nothing was saved."""
     wholes = []
 
     class _Keeping:
@@ -52,7 +52,8 @@ def all_reduced_and_cut(shards: list[Tensor], x: Tensor, layer: Any, comms: Comm
     for shard in shards:
         inputs.append(x)
         x = layer.forward(x, _gather(shard, comms))
-    grad, gradients = x / x.numel(), []
+    gradients: list[Tensor] = []
+    grad = x / x.numel()
     for shard, entered in zip(reversed(shards), reversed(inputs), strict=True):
         grad, whole = layer.backward(entered, _gather(shard, comms), grad)
         comms.all_reduce(whole)
@@ -68,7 +69,8 @@ def the_output_kept_in_place_of_the_input(
     for shard in shards:
         x = layer.forward(x, _gather(shard, comms))
         outputs.append(x)
-    grad, gradients = x / x.numel(), []
+    gradients: list[Tensor] = []
+    grad = x / x.numel()
     for shard, left in zip(reversed(shards), reversed(outputs), strict=True):
         grad, whole = layer.backward(left, _gather(shard, comms), grad)
         mine = torch.empty_like(shard)
@@ -83,7 +85,8 @@ def _kept(shards: list[Tensor], x: Tensor, layer: Any, comms: Comms) -> list[Ten
         inputs.append(x)
         wholes.append(_gather(shard, comms))
         x = layer.forward(x, wholes[-1])
-    grad, gradients = x / x.numel(), []
+    gradients: list[Tensor] = []
+    grad = x / x.numel()
     for shard, whole, entered in zip(reversed(shards), reversed(wholes), reversed(inputs), strict=True):
         grad, whole_gradient = layer.backward(entered, whole, grad)
         mine = torch.empty_like(shard)
