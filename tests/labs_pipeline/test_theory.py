@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 import torch
@@ -10,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labs import pacing
-from labs.parallel.schedule_actions import Schedule
-from labs.parallel.schedule_simulator import Costs, peak_activations, simulate
+from labs.parallel.schedule_actions import Action, Schedule, dependency
+from labs.parallel.schedule_simulator import Costs, Timed, bubbles_of, peak_activations, simulate
 from labs.parallel.schedules import RULES, build
 from labs.pipeline_parallel import theory
 from labs.pipeline_parallel.plan import measured_costs, paced_costs
 from labs.pipeline_parallel.proofs import first_difference, relative_error
-from labs.pipeline_parallel.timing import message_time
+from labs.pipeline_parallel.timing import BUBBLE_POINTS, explain, message_time
 from tests.schedules.test_properties import schedules
 
 
@@ -82,6 +83,69 @@ def test_the_time_of_a_message_is_read_off_the_waits(name: str) -> None:
     rows = simulate(schedule, Costs(communication=0.125)).rows
     assert message_time(schedule, rows) == pytest.approx(0.125)
     assert message_time(build("1f1b", 1, 4), simulate(build("1f1b", 1, 4)).rows) == 0.0
+
+
+PACED = Costs(0.04, 0.04, 0.04)
+"""Of two chunks a rank: 20 ms each."""
+
+
+def played(
+    schedule: Schedule,
+    off: float = 0.0,
+    message: float = 0.0,
+    turn: float = 0.0,
+    dawdling: float = 0.0,
+    slow: float = 1.0,
+) -> list[list[Timed]]:
+    """A step on a machine whose actions are off by up to `off` of their cost; messages and turns in seconds.
+
+    What an engine might do wrong: rank 1 waits `dawdling` before each action, or takes `slow` times as long.
+    """
+    rows: list[list[Timed]] = [[] for _ in schedule.rows]
+    ends: dict[Action, float] = {}
+    random = Random(1)
+    while any(len(row) < len(planned) for row, planned in zip(rows, schedule.rows, strict=True)):
+        for rank, (row, planned) in enumerate(zip(rows, schedule.rows, strict=True)):
+            action = planned[min(len(row), len(planned) - 1)]
+            need = dependency(action, schedule.num_stages)
+            if len(row) == len(planned) or (need is not None and need not in ends):
+                continue
+            start = row[-1].end + turn if row else 0.0
+            if need is not None:
+                start = max(start, ends[need] + message * (schedule.rank_of(need.stage) != rank))
+            start += dawdling * (rank == 1)
+            took = PACED.of(action.kind, schedule.chunks) * (1 + off * random.uniform(-1, 1))
+            row.append(Timed(action, start, start + took * (slow if rank == 1 else 1.0)))
+            ends[action._replace(kind="I") if action.kind == "B" else action] = row[-1].end
+    return rows
+
+
+def points_apart(name: str, **machine: float) -> float:
+    """The measured bubble less the simulated one, in points, on such a machine."""
+    schedule = build(name, 4, 8, 2)
+    rows = played(schedule, **machine)
+    found = bubbles_of(rows).idle_over_total - bubbles_of(explain(schedule, PACED, rows)).idle_over_total
+    return found * 100
+
+
+@pytest.mark.parametrize("name", ["interleaved", "interleaved_zb", "zbv", "dualpipev", "looped_bfs"])
+def test_a_busy_machine_alone_does_not_part_the_bubbles(name: str) -> None:
+    exact = played(build(name, 4, 8, 2))
+    simulated = simulate(build(name, 4, 8, 2), PACED)
+    assert bubbles_of(exact).idle_over_total == pytest.approx(simulated.bubbles.idle_over_total)
+    assert points_apart(name) == pytest.approx(0)
+    assert abs(points_apart(name, off=0.2, message=0.0015, turn=0.0008)) < 0.1
+    # Against the plan alone such a machine would look like a broken engine.
+    busy = played(build(name, 4, 8, 2), off=0.2, message=0.0015, turn=0.0008)
+    assert bubbles_of(busy).idle_over_total - simulated.bubbles.idle_over_total > BUBBLE_POINTS / 100
+
+
+@pytest.mark.parametrize("name", ["interleaved", "interleaved_zb", "zbv", "dualpipev", "looped_bfs"])
+@pytest.mark.parametrize(
+    "broken", [{"dawdling": 0.01}, {"dawdling": 0.004}, {"message": 0.01}, {"turn": 0.003}, {"slow": 2.0}]
+)
+def test_an_engine_that_waits_without_a_reason_parts_them(name: str, broken: dict[str, float]) -> None:
+    assert abs(points_apart(name, off=0.05, **broken)) > BUBBLE_POINTS
 
 
 def test_an_error_is_relative_and_never_hides() -> None:
