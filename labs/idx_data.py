@@ -90,6 +90,8 @@ def _read(path: Path, num_dims: int, limit: int) -> tuple[tuple[int, ...], bytes
         raise DataError(
             f"'{path}' is cut short: its header promises {promised} bytes, {held} are there; fetch it again"
         )
+    if path.suffix == ".gz" and held != promised % (1 << 32):
+        raise DataError(f"'{path}' is no whole gzip file: it does not end with its length; fetch it again")
     return sizes, data
 
 
