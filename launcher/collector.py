@@ -142,6 +142,11 @@ class Collector:
             case protocol.Stacks():
                 if self.recording is not None:
                     self.recording.ask_for_stacks()
+            case protocol.Ending():
+                if self.recording is not None:
+                    self.recording.ending = protocol.Seal(
+                        status=command.status, exit_code=command.exit_code, reason=command.reason
+                    )
             case protocol.Seal():
                 if self.recording is None:
                     self._answer(protocol.Refused(message="no run is being recorded"))
@@ -175,7 +180,7 @@ class Collector:
         """The agent is gone, and the system is killing its ranks: take what they still sent, and finish."""
         recording.agent_lost()
         self._drain(recording)
-        recording.seal(protocol.Seal(reason="the launcher agent was killed"))
+        recording.seal(recording.ending)
 
     def _drain(self, recording: Recording) -> None:
         """Read until every rank's connection has ended, at most `DRAIN_S`; then let go of the sockets."""

@@ -89,6 +89,11 @@ class CollectorClient:
         """Have all connected ranks send where they are."""
         self._send(wire.Stacks())
 
+    def ending(self, ending: Ending) -> None:
+        """Tell why the run is being ended: the agent may be killed before it can seal it."""
+        if ending.status is not None and ending.exit_code is not None:
+            self._send(wire.Ending(status=ending.status, exit_code=ending.exit_code, reason=ending.reason))
+
     def seal(self, request: RunRequest, requested_ns: int, codes: dict[int, int], ending: Ending) -> int:
         """Have the record drained and `result.json` written; returns the run's exit code.
 
@@ -161,6 +166,7 @@ def result_from_record(folder: Path, requested_ns: int, codes: dict[int, int], e
             verdict.add(event)
         verdict.evidence.exit_codes.update(codes)
         verdict.evidence.timed_out = ending.timed_out
+        verdict.evidence.agent_lost = ending.agent_lost
         now_ns = time.monotonic_ns()
         result = verdict.result(
             manifest, folder, requested_ns, now_ns, ending.status, ending.exit_code, ending.reason

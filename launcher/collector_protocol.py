@@ -27,6 +27,14 @@ class Stacks(msgspec.Struct, frozen=True, kw_only=True, tag="stacks", tag_field=
     """Ask every connected rank where its main thread is."""
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True, tag="ending", tag_field="op"):
+    """The run is being ended for this reason: how to seal it, should the agent not come to do so itself."""
+
+    status: Status
+    exit_code: int
+    reason: str
+
+
 class Seal(msgspec.Struct, frozen=True, kw_only=True, tag="seal", tag_field="op"):
     """Drain the sockets, write `result.json`, close the record.
 
@@ -39,7 +47,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True, tag="seal", tag_field="op"
     timed_out: str = ""
 
 
-Command = Open | Exits | Stacks | Seal
+Command = Open | Exits | Stacks | Ending | Seal
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True, tag="opened", tag_field="reply"):

@@ -41,6 +41,8 @@ class Ending:
     reason: str = ""
     timed_out: str = ""
     """The time limit that passed, in words."""
+    agent_lost: bool = False
+    """Whether it is told by who is left, since the agent was killed."""
 
 
 class RunControl:

@@ -58,6 +58,8 @@ class Recording:
         self.manifest = rundir.read_manifest(self.folder)
         self.verdict = verdict.Verdict(command.world_size)
         self.wires: list[Wire] = []
+        self.ending = protocol.Seal(reason="the launcher agent was killed")
+        """How to seal the run, should the agent be lost."""
         self._world_size = command.world_size
         self._n = 0
         self._rejected_bytes = 0
@@ -135,8 +137,11 @@ class Recording:
         self.verdict.evidence.exit_codes.update(codes)
 
     def agent_lost(self) -> None:
-        """Note that the launcher is gone, and end what the system does not end with it."""
-        self.verdict.evidence.agent_lost = True
+        """Note that the launcher is gone, and end what the system does not end with it.
+
+        One that was ending the run already was killed for being slow: that is no failure of the run.
+        """
+        self.verdict.evidence.agent_lost = self.ending.status is None
         self._heir.end()
 
     def ask_for_stacks(self) -> None:

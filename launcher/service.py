@@ -144,13 +144,17 @@ class Service:
         if current is None or current.request.run_id != request.run_id:
             self.reply(Refused(message=f"run {request.run_id} is not in progress", run_id=request.run_id))
         else:
-            current.stop(request.reason, request.exit_code)
+            self._end(current, request.reason, request.exit_code)
+
+    def _end(self, current: RunControl, reason: str, exit_code: int) -> None:
+        current.stop(reason, exit_code)
+        self._collector.ending(current.ending)
 
     def _leave(self, reason: str, exit_code: int) -> None:
         self._leaving = True
         current = self._current
         if current is not None:
-            current.stop(reason, exit_code)
+            self._end(current, reason, exit_code)
         self._runs.put(None)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:

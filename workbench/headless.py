@@ -56,6 +56,10 @@ class Interrupt(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         return 128 + self.number
 
+    @property
+    def reason(self) -> str:
+        return f"the workbench got {self.name}"
+
 
 Message = Reply | Lost | Interrupt
 Inbox = queue.SimpleQueue[Message]
@@ -151,18 +155,26 @@ class Headless:
             with contextlib.suppress(OSError):
                 (self._folder / AGENT_LOG).write_text(last_words)
                 said += f" Its last words are in {self._folder / AGENT_LOG}"
-        code = self._interrupt.exit_code if self._interrupt is not None else WORKER_FAILED
-        if wait_for_result(self._folder) is None:
-            return self._conclude(said, code)
+        result = wait_for_result(self._folder)
+        if self._interrupt is None:
+            if result is None:
+                return self._conclude(said, WORKER_FAILED, agent_lost=True)
+            complain(said)
+            return WORKER_FAILED
         complain(said)
-        return code
+        if result is None or result.exit_code != self._interrupt.exit_code:
+            # An agent that was killed for not listening had told its collector nothing of the interruption.
+            self._write(Ending("interrupted", self._interrupt.exit_code, self._interrupt.reason))
+        return self._interrupt.exit_code
 
-    def _conclude(self, message: str, exit_code: int) -> int:
+    def _conclude(self, message: str, exit_code: int, *, agent_lost: bool = False) -> int:
         """Write the result that nobody else will write any more."""
         complain(message)
-        ending = Ending(status="error", exit_code=exit_code, reason=message)
-        result_from_record(self._folder, self._requested_ns, {}, ending)
+        self._write(Ending("error", exit_code, message, agent_lost=agent_lost))
         return exit_code
+
+    def _write(self, ending: Ending) -> None:
+        result_from_record(self._folder, self._requested_ns, {}, ending)
 
     def _stop(self, interrupt: Interrupt) -> None:
         """The first signal ends the run in order; the second ends its processes at once."""
@@ -172,8 +184,7 @@ class Headless:
             self._kill_at = min(self._kill_at, time.monotonic() + KILL_S)
         elif self._progress is not None:
             self._progress.note(f"{interrupt.name}: ending the run; once more ends it at once")
-        reason = f"the workbench got {self._interrupt.name}"
-        self._client.stop(self._run_id, reason, self._interrupt.exit_code)
+        self._client.stop(self._run_id, self._interrupt.reason, self._interrupt.exit_code)
 
     def _show(self) -> None:
         if self._progress is None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
+VALUES = {"nproc": b"2", "steps": b"100000"}
 DOWN, TAB, ENTER = b"\x1b[B", b"\t", b"\r"
 
 
@@ -126,11 +128,19 @@ class Terminal:
         self.until(lambda: self.shows("Worldsize"), "the home screen")
         order = [spec.id for group in GROUPS for spec in catalog().values() if spec.group == group]
         self.press(*[DOWN] * order.index("dp"), ENTER)
-        self.until(lambda: self.shows("--bucket-mb", "torch 2"), "the lab, and the machine")
+        # The agent is warm long after the screen has settled: no key comes too early then.
+        self.until(lambda: self.shows("--bucket-mb", "torch 2", "a run starts at once"), "the lab, all warm")
         spec = catalog()["dp"]
-        fields = [field.name for field in (*common_fields(spec, AppOptions()), *fields_of(spec.params))]
-        assert fields[0] == "nproc"
-        self.press(TAB, b"2", *[TAB] * fields.index("steps"), b"100000", ENTER)
+        for field in (*common_fields(spec, AppOptions()), *fields_of(spec.params)):
+            self.press(TAB)
+            self.until(partial(self.shows, f"{field.flag}: "), f"the cursor in {field.flag}")
+            if field.name in VALUES:
+                self.press(VALUES[field.name])
+                command = f"{field.flag} {VALUES[field.name].decode()}"
+                self.until(partial(self.shows, command), f"{command} in the command")
+            if field.name == "steps":
+                break
+        self.press(ENTER)
         self.until(lambda: list(self.runs_dir.glob("*/manifest.json")), "a run's folder")
         folder = only_run(self.runs_dir)
         self.until(lambda: begun(folder, 0), "the run under way")

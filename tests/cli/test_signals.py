@@ -100,9 +100,9 @@ def test_a_killed_agent_is_told_without_a_traceback(runs_dir: Path) -> None:
     folder = only_run(runs_dir)
     until(lambda: begun(folder), TIMEOUT_S, "the run is under way")
     processes = family(process.pid)
-    owner = json.loads((folder / "manifest.json").read_text())["owner"]
-    assert owner["pid"] in [child.pid for child in processes]
-    psutil.Process(owner["pid"]).kill()
+    agent = agent_of(folder)
+    assert agent in processes
+    agent.kill()
     verdict, progress = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 3
     printed = json.loads(verdict)
@@ -111,3 +111,50 @@ def test_a_killed_agent_is_told_without_a_traceback(runs_dir: Path) -> None:
     assert "The launcher agent was ended by SIGKILL" in progress
     assert "Traceback" not in progress
     gone(processes)
+
+
+def test_a_second_interrupt_ends_even_an_agent_that_does_not_listen(runs_dir: Path) -> None:
+    process = started([*LONG, "--json"])
+    folder = only_run(runs_dir)
+    until(lambda: begun(folder), TIMEOUT_S, "the run is under way")
+    processes = family(process.pid)
+    agent_of(folder).suspend()
+    process.send_signal(signal.SIGINT)
+    until(
+        lambda: "SIGINT" in (process.stderr.readline() if process.stderr else ""), TIMEOUT_S, "the first seen"
+    )
+    process.send_signal(signal.SIGINT)
+    verdict, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    printed = json.loads(verdict)
+    assert printed == result(folder)
+    assert (printed["status"], printed["exit_code"]) == ("interrupted", 130)
+    assert printed["failure"] is None
+    assert "SIGINT" in printed["reason"]
+    gone(processes)
+
+
+def test_agent_and_collector_are_killed_and_the_workbench_writes_the_result(runs_dir: Path) -> None:
+    process = started([*LONG, "--json"])
+    folder = only_run(runs_dir)
+    until(lambda: begun(folder), TIMEOUT_S, "the run is under way")
+    processes = family(process.pid)
+    agent = agent_of(folder)
+    collector = next(child for child in agent.children() if "launcher.collector" in child.cmdline())
+    collector.suspend()
+    agent.kill()
+    collector.kill()
+    verdict, progress = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 3
+    printed = json.loads(verdict)
+    assert printed == result(folder)
+    assert (printed["status"], printed["exit_code"]) == ("error", 3)
+    assert "agent was killed" in printed["failure"]["message"]
+    assert printed["events"] == len(events(folder)) > 0
+    assert "Traceback" not in progress
+    gone(processes)
+
+
+def agent_of(folder: Path) -> psutil.Process:
+    """The agent that serves a run, by the run's manifest."""
+    return psutil.Process(json.loads((folder / "manifest.json").read_text())["owner"]["pid"])

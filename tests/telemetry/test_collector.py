@@ -213,6 +213,19 @@ def test_the_agent_is_gone(collector: CollectorProcess) -> None:
     assert connection.recv(10) == b""
 
 
+def test_the_agent_is_killed_while_it_ends_the_run(collector: CollectorProcess) -> None:
+    """It was slow to do what the person had asked for: that is an interruption, and no failure."""
+    collector.open()
+    with collector.connect() as connection:
+        connection.sendall(encode(hello(0)) + scalar(0, "last", 1.0))
+    collector.send(wire.Ending(status="interrupted", exit_code=130, reason="ctrl-C"))
+    collector.close()
+    result = read_result(collector.folder)
+    assert result is not None
+    assert (result.status, result.exit_code, result.reason) == ("interrupted", 130, "ctrl-C")
+    assert result.failure is None
+
+
 def test_ending_signals_are_not_for_the_collector(collector: CollectorProcess) -> None:
     collector.open(1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
