@@ -47,17 +47,19 @@ class ShardUnit:
         compute_dtype: torch.dtype | None,
         home: torch.device | None = None,
     ) -> None:
-        self.owned = list(owned)
+        # Not the parameters: this rank is to keep its part of them alone.
+        self.names = [o.name for o in owned]
+        self._places = [o.places for o in owned]
         self.scatter = scatter
         self.replicate = list(replicate)
-        first = self.owned[0].parameter
+        first = owned[0].parameter
         self.trainable = first.requires_grad
         self.compute_dtype = compute_dtype or first.dtype
         parts = scatter.world_size if scatter else 1
         self.layout = FlatLayout.of([(o.name, tuple(o.parameter.shape)) for o in owned], parts)
         self.rank = scatter.rank if scatter else 0
         self.device = first.device
-        self.part = at_home(self._take_part(first), home or first.device)
+        self.part = at_home(self._take_part(owned), home or first.device)
         self.pieces: list[tuple[Piece, nn.Parameter]] = [
             (piece, nn.Parameter(self.part[piece.offset : piece.offset + piece.numel], self.trainable))
             for piece in self.layout.pieces(self.rank)
@@ -82,9 +84,10 @@ class ShardUnit:
             count *= comms.world_size
         return count
 
-    def _take_part(self, first: Tensor) -> Tensor:
+    def _take_part(self, whole: Sequence[Owned]) -> Tensor:
+        first = whole[0].parameter
         flat = torch.zeros(self.layout.padded, dtype=first.dtype, device=first.device)
-        for owned, slot in zip(self.owned, self.layout.slots, strict=True):
+        for owned, slot in zip(whole, self.layout.slots, strict=True):
             flat[slot.start : slot.stop].view(slot.shape).copy_(owned.parameter.detach())
         for comms in (self.scatter, *self.replicate):
             if comms is not None:
@@ -128,8 +131,8 @@ class ShardUnit:
         return was_here
 
     def _refer(self, parameters: Sequence[nn.Parameter]) -> None:
-        for owned, parameter in zip(self.owned, parameters, strict=True):
-            for module, attribute in owned.places:
+        for places, parameter in zip(self._places, parameters, strict=True):
+            for module, attribute in places:
                 module._parameters[attribute] = parameter
 
     @property

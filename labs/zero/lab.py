@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,11 +49,16 @@ def run(ctx: Context, params: ZeroParams) -> None:
     for value in start.values():
         proof.broadcast(value)
     setting = setting_of(params, module, ctx.world_size)
+    drawn = [(weakref.ref(parameter), parameter.nbytes) for parameter in module.parameters()]
     stage = make_stage(ctx, params, task, module, partial(tell_unit, ctx), partial(tell_rows, ctx))
     tell_held(ctx, stage, setting, "parameter")
     journal = train(ctx, params, task, stage, setting)
     after = stage.full_parameters()
     proofs.check_memory(ctx, setting, journal, proof)
+    if theory.SHARDED[params.stage] == 3:
+        gc.collect()
+        kept = sum(size for parameter, size in drawn if parameter() is not None)
+        proofs.check_freed(ctx, kept, proof)
     proofs.check_traffic(ctx, setting, journal)
     lone = train_alone(ctx, params, task, start, proof)
     proofs.check_equal(ctx, params, setting, journal, proof, lone)

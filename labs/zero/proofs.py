@@ -82,6 +82,20 @@ def _memory_rule(setting: theory.Setting, kind: str, moment: theory.Moment) -> s
     )
 
 
+def check_freed(ctx: Context, kept: int, proof: Comms) -> None:
+    """Demand that no rank still has any of the whole parameters that it began with."""
+    (most,) = over_ranks(proof, [float(kept)], "max")
+    if ctx.rank == 0:
+        ctx.check(
+            "memory: whole parameters let go",
+            most == 0,
+            measured=int(most),
+            expected=0,
+            unit="B",
+            shows="what was cut into shards is not kept beside them",
+        )
+
+
 def check_traffic(ctx: Context, setting: theory.Setting, journal: Journal) -> None:
     """Compare what rank 0 sent in a step, axis by axis, with so many times Psi (n-1)/n elements."""
     if ctx.rank != 0:

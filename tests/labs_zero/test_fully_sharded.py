@@ -146,7 +146,7 @@ def events(comms: Any) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     torch.manual_seed(0)
     sharded = FullyShardedDataParallel(
-        layered.Layered(), comms, observer=lambda unit, what: seen.append((unit.owned[0].name, what))
+        layered.Layered(), comms, observer=lambda unit, what: seen.append((unit.names[0], what))
     )
     for step in range(2):
         torch.autograd.backward(cases.loss_of(sharded, *cases.part(comms, step), True))

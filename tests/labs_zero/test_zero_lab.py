@@ -120,6 +120,17 @@ def replicas_apart() -> None:
     ShardUnit.__init__ = without  # type: ignore[method-assign, assignment]
 
 
+def keep_what_was_cut() -> None:
+    """Remember the whole parameters beside the shards."""
+    original = ShardUnit.__init__
+
+    def remember(self: ShardUnit, owned: Any, *args: Any) -> None:
+        self.before = owned  # type: ignore[attr-defined]
+        original(self, owned, *args)
+
+    ShardUnit.__init__ = remember  # type: ignore[method-assign, assignment]
+
+
 def twin_sums() -> None:
     """fully_shard with a reduce-scatter that adds where it should average."""
     from labs.zero import twin
@@ -133,6 +144,7 @@ def twin_sums() -> None:
         ("3", clip_by_own_part, "gradient norm equals one process", {"clip": 0.001}),
         ("3", keep_the_last_micro_batch, "gradients equal one process", {"accumulate": 2}),
         ("hsdp", replicas_apart, "traffic of a step over replicate", {"shard_group": 1}),
+        ("3", keep_what_was_cut, "memory: whole parameters let go", {}),
         ("fsdp2", twin_sums, "gradients equal one process", {}),
     ],
 )
