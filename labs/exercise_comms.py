@@ -9,9 +9,7 @@ ones are: a `send` returns when the other side has called `recv`.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
@@ -20,80 +18,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from labs.comms import Comms, Handle
 from labs.exercise_board import Board, MismatchError
-from labs.recorder import Mark, Recorder
+from labs.exercise_journal import Journal, WatchedHandle
+from labs.recorder import Recorder
 
 _tags = itertools.count(1)
 _groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
-
-
-@dataclass
-class Journal:
-    """What this rank has called, in order, shared by its communicators: `calls` as `send to rank 1`."""
-
-    calls: list[str] = field(default_factory=list)
-    elements: Counter[str] = field(default_factory=Counter)
-    """Elements by op; of a collective, those this rank brings."""
-    handles: list[WatchedHandle] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    queues: defaultdict[str, deque[WatchedHandle]] = field(default_factory=lambda: defaultdict(deque))
-    """Collectives of each group that have not started: they start in their order."""
-
-    gathered: list[StorageWeakRef] = field(default_factory=list)
-    """The buffers of all-gathers, as long as they live."""
-
-    def gathered_alive(self) -> int:
-        """Return how many buffers that an all-gather filled still have somebody who refers to them."""
-        return sum(not reference.expired() for reference in self.gathered)  # type: ignore[no-untyped-call]
-
-    def ops(self) -> list[str]:
-        """Return the name of every call, in order."""
-        return [call.split()[0] for call in self.calls]
-
-
-class WatchedHandle(Handle):
-    """An operation in flight; `wait()` returns when its tensors may be used."""
-
-    _comms: WatchedComms
-
-    def __init__(
-        self, comms: WatchedComms, name: str, text: str, missing: Callable[[], list[int]], start: Mark
-    ) -> None:
-        self._comms = comms
-        self._name = name
-        self._missing = missing
-        self._start = start
-        self.text = text
-        self.elements = 0
-        self.line = comms.board.learners_line()
-        self.real: Any = None
-        self.ready: Callable[[], bool] = lambda: self.real is not None
-        self.span: dict[str, Any] = {}
-        self._waited = False
-        self.asked = False
-        """Whether anybody has called `wait`."""
-
-    def is_completed(self) -> bool:
-        """Whether the operation is over; does not wait."""
-        return self._waited or (self.ready() and bool(self.real.is_completed()))
-
-    def wait(self) -> None:
-        """Wait for the operation; a second call returns at once.
-
-        Raises:
-            Stuck: it can never come to its end.
-            MismatchError: the partners brought what does not fit together.
-        """
-        self.asked = True
-        if self._waited:
-            return
-        with self._comms.pending(self.text, -1):
-            self._comms.board.wait(self.ready, self.text, self._missing)
-            self.real.wait()
-        self._waited = True
-        self.real = None  # it holds the tensors
-        if self.span:
-            recorder = self._comms.recorder
-            recorder.span("comm", self._name, self._start, recorder.mark(), **self.span)
 
 
 class WatchedComms(Comms):

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
+import itertools
+import os
 import signal
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, ModuleType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ import msgspec
 from labs.exercise_board import Board, MismatchError, Stuck, line_of
 from labs.exercise_comms import WatchedComms
 from labs.exercise_compare import Difference, alike, first_difference
+from labs.exercise_files import MissingError, line_in, load, mistakes_of, traceback_of
 from labs.exercise_verdict import Report, Told, explain
 from labs.exercises import Exercise, Kind, Verdict
 from labs.recorder import Recorder
@@ -40,6 +41,10 @@ from labs.recorder import Recorder
 GRACE_S = 3.0
 """How much longer than the time limit ranks wait for the others' report."""
 AGAIN_S = 0.5
+MOST_RINGS = 3
+"""A learner's code may catch everything: after so many `Late`s its rank is ended."""
+DEAF = 71
+"""Exit code of a rank that was ended so."""
 
 
 class Late(BaseException):
@@ -113,7 +118,7 @@ class Judge:
         """Run one case on this rank; whatever the learner's code does, an outcome comes back."""
         comms = WatchedComms(self._recorder, board)
         try:
-            with _limit(until):
+            with _limit(until, lambda frame: self._leave(board, frame)):
                 values = self.check.run(yours, comms, case)
                 outcome = Outcome("passed", values)
                 with contextlib.suppress(Stuck, MismatchError):
@@ -124,6 +129,12 @@ class Judge:
         if outcome.kind != "stuck":  # then its last standing, in which it waits, stands for good
             board.end("returned" if outcome.kind == "passed" else "raised")
         return outcome
+
+    def _leave(self, board: Board, frame: FrameType | None) -> None:
+        """End this rank, whose code goes on whatever is raised in it; the others read why on the board."""
+        report = Report(kind="late", line=line_of(board.file, frame))
+        board.announce(f"report/{self._rank}", msgspec.json.encode(report).decode())
+        os._exit(DEAF)
 
     def _report(self, outcome: Outcome, case: Any) -> Report:
         """What this rank tells the others of its outcome."""
@@ -178,7 +189,7 @@ class Judge:
 
     def _unloadable(self, file: Path, error: BaseException, limit_s: float) -> Verdict:
         kind: Kind = "late" if isinstance(error, Late) else "file"
-        line = line_in(file, error)
+        line = _line(file, error)
         if isinstance(error, SyntaxError):
             line = f"{file.name}:{error.lineno}"
             message = f"{type(error).__name__} in line {error.lineno}: {error.msg}"
@@ -197,62 +208,21 @@ class Judge:
             message=message,
             meaning=meaning,
             line=line,
-            traceback=_traceback(error),
+            traceback=traceback_of(error),
         )
 
 
-class MissingError(ValueError):
-    """A learner's file lacks a function that the exercise asks for."""
-
-
-def load(file: Path, functions: tuple[str, ...]) -> ModuleType:
-    """Run the learner's file as a module of its own, unknown to `sys.modules`.
-
-    Raises:
-        MissingError: it does not define the functions; the message says what it defines.
-        BaseException: whatever running it raises.
-    """
-    module = ModuleType(f"exercise_{file.stem}")
-    module.__file__ = str(file)
-    exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
-    missing = [name for name in functions if not callable(getattr(module, name, None))]
-    if missing:
-        own = [
-            name
-            for name, value in vars(module).items()
-            if callable(value) and getattr(value, "__module__", "") == module.__name__
-        ]
-        there = f"it defines {', '.join(own)}" if own else "it defines no function"
-        raise MissingError(f"{file.name} does not define {', '.join(missing)}; {there}")
-    return module
-
-
-def solution_of(exercise: Exercise) -> ModuleType:
-    """Return the exercise's solution."""
-    return importlib.import_module(f"{exercise.package}.solution")
-
-
-def mistakes_of(exercise: Exercise) -> dict[str, tuple[SimpleNamespace, str]]:
-    """Return the known mistakes: name -> (the functions with the mistake in them, what it usually means)."""
-    module = importlib.import_module(f"{exercise.package}.mistakes")
-    first = importlib.import_module(f"{exercise.package}.check").FUNCTIONS[0]
-    found = {}
-    for name, value in vars(module).items():
-        if name.startswith("_") or getattr(value, "__module__", "") != module.__name__:
-            continue
-        replaced = {first: value}
-        if inspect.isclass(value):
-            replaced = {key: getattr(value, key) for key in vars(value) if not key.startswith("_")}
-        functions = SimpleNamespace(**{**vars(solution_of(exercise)), **replaced})
-        found[name.replace("_", " ")] = (functions, " ".join((value.__doc__ or "").split()))
-    return found
-
-
 @contextlib.contextmanager
-def _limit(until: float) -> Iterator[None]:
-    """Raise `Late` inside of the block at a moment of the monotonic clock, again and again until it ends."""
+def _limit(until: float, deaf: Callable[[FrameType | None], None] | None = None) -> Iterator[None]:
+    """Raise `Late` inside of the block at a moment of the monotonic clock, again and again until it ends.
+
+    `deaf` is called with what is running where the block catches `Late` and goes on.
+    """
+    rings = itertools.count(1)
 
     def ring(_number: int, frame: FrameType | None) -> None:
+        if next(rings) > MOST_RINGS and deaf is not None:
+            deaf(frame)
         raise Late(frame)
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -266,7 +236,7 @@ def _limit(until: float) -> Iterator[None]:
 
 def _outcome_of(error: BaseException, board: Board) -> Outcome:
     """Say what ended the learner's function on this rank."""
-    line = line_in(board.file, error)
+    line = _line(board.file, error)
     if isinstance(error, NotImplementedError):
         return Outcome("unwritten", text=str(error), line=line)
     if isinstance(error, Late):
@@ -277,17 +247,10 @@ def _outcome_of(error: BaseException, board: Board) -> Outcome:
     if isinstance(error, MismatchError):
         return Outcome("mismatch", text=str(error), line=line)
     text = f"{type(error).__name__}: {str(error).strip()}"
-    return Outcome("exception", text=text, line=line, traceback=_traceback(error))
+    return Outcome("exception", text=text, line=line, traceback=traceback_of(error))
 
 
-def line_in(file: Path | None, error: BaseException) -> str:
-    """Return the innermost line of a file in an exception's traceback, `file.py:12`."""
-    found = ""
-    for frame, number in traceback.walk_tb(error.__traceback__):
-        if file is not None and frame.f_code.co_filename == str(file):
-            found = f"{file.name}:{number}"
-    return found or (line_of(file, error.args[0]) if isinstance(error, Late) and error.args else "")
-
-
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error)).rstrip()
+def _line(file: Path | None, error: BaseException) -> str:
+    """The learner's line that an exception came from; of `Late`, that which was running."""
+    running = line_of(file, error.args[0]) if isinstance(error, Late) and error.args else ""
+    return line_in(file, error) or running

@@ -120,7 +120,7 @@ def _late(reports: Sequence[Report | None]) -> Verdict | None:
         meaning = "The ranks went on exchanging without end, or the machine is too busy for the time limit."
     else:
         message = f"rank {rank} was still running {report.line or 'your code'} when the time was up"
-        meaning = "An endless loop: its condition never turns false on that rank."
+        meaning = "An endless loop, or a call that never returns: look at what is different on that rank."
     return Verdict(exercise="", kind="late", rank=rank, line=report.line, message=message, meaning=meaning)
 
 

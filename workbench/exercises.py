@@ -131,7 +131,9 @@ def conclude(prepared: Prepared) -> Verdict:
     """Return the verdict of a check whose `Finished` has come, and remove its folder."""
     folder = Path(prepared.request.folder)
     try:
-        verdict = _read(folder) or _without_a_word(prepared, read_result(folder))
+        verdict = _read(folder)
+        if verdict is None or verdict.kind == "worker":
+            verdict = _without_a_word(prepared, read_result(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - prepared.began, 3))
@@ -218,9 +220,13 @@ def _without_a_word(prepared: Prepared, result: Result | None) -> Verdict:
     failure = result.failure if result is not None else None
     if failure is None:
         reason = result.reason if result is not None else ""
-        message, rank, advice, trace = reason or "the check left no verdict", -1, "", ""
+        message, rank, trace = reason or "the check left no verdict", -1, ""
     else:
-        message, rank, advice, trace = failure.message, failure.rank, failure.advice, failure.traceback
+        message, rank, trace = (
+            failure.message.replace("the lab did", "your code had returned"),
+            failure.rank,
+            failure.traceback,
+        )
     late = failure is not None and failure.kind in ("timeout", "hang")
     line = _last_line(trace, prepared.file)
     meaning = "Code that ends its process, or waits inside a call of its own, takes the rank with it."
@@ -235,7 +241,7 @@ def _without_a_word(prepared: Prepared, result: Result | None) -> Verdict:
         rank=rank,
         line=line,
         traceback=trace,
-        meaning=meaning if late else f"{meaning} {advice}".strip(),
+        meaning=meaning,
     )
 
 

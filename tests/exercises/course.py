@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from labs.context import Context
-from labs.exercise_judge import Judge, mistakes_of, solution_of
+from labs.exercise_files import mistakes_of, solution_of
+from labs.exercise_judge import Judge
 from labs.exercises import Verdict, exercise_of
 
 LIMIT_S = 60.0
@@ -28,8 +29,11 @@ def judge_course(ctx: Context, names: Iterable[str]) -> dict[tuple[str, str], Ve
     return found
 
 
-def judge_files(ctx: Context, name: str, files: dict[str, tuple[str, float]]) -> dict[str, Verdict]:
-    """Check files of one exercise, each with its own time limit in seconds; returns label -> verdict."""
-    exercise = exercise_of(name)
-    judge = Judge(exercise, ctx.recorder, ctx.rank, ctx.world_size, f"files/{name}")
-    return {label: judge.judge_file(Path(path), limit_s) for label, (path, limit_s) in files.items()}
+def judge_files(ctx: Context, files: dict[str, tuple[str, float]]) -> dict[str, Verdict]:
+    """Check files (path -> exercise, and time limit in seconds); returns verdicts by stem."""
+    found = {}
+    for path, (name, limit_s) in files.items():
+        label = Path(path).stem
+        judge = Judge(exercise_of(name), ctx.recorder, ctx.rank, ctx.world_size, f"files/{label}")
+        found[label] = judge.judge_file(Path(path), limit_s)
+    return found

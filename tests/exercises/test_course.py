@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from labs.exercise_judge import mistakes_of
+from labs.exercise_files import mistakes_of
 from labs.exercises import Exercise, exercises
 from tests.exercises.course import judge_course
 from tests.ranks import on_ranks, values
