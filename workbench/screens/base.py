@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from workbench.screens.keep import fits_clipboard, focused_text, osc52, save
+from workbench.screens.terminal import Terminal
 
 if TYPE_CHECKING:
     from workbench.app import WorkbenchApp
@@ -30,6 +31,12 @@ class WorkbenchScreen(Screen[None], inherit_bindings=False):
         Binding("y", "copy", "copy the focused pane", show=False),
         Binding("w", "save", "write the focused pane to a file", show=False),
     ]
+
+    @property
+    def terminal_behind(self) -> bool:
+        """Whether the terminal still takes what was drawn before: another frame would only wait in line."""
+        driver = self.app._driver
+        return isinstance(driver, Terminal) and driver.behind
 
     def folders(self) -> tuple[Path, ...]:
         """Return where files of this screen go: the first of them that can be written."""

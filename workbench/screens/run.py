@@ -113,7 +113,8 @@ class RunScreen(WorkbenchScreen):
         if self._header.held:
             return
         self.feed.poll()
-        self._show(self.feed.run.snapshot())
+        if not self.terminal_behind:  # on a slow link frames are dropped, never events
+            self._show(self.feed.run.snapshot())
         self._ticks += 1
         if self.feed.behind:
             self.call_later(self.tick)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from textual.drivers.linux_driver import LinuxDriver
 
 from workbench.console import lead_nowhere
+from workbench.screens.thrift import thrifty
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -23,7 +24,19 @@ class Terminal(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         assert self._file is not None
-        self._file = cast("Any", Lasting(self._file))
+        self._asked = 0
+        self._lasting = Lasting(self._file)
+        self._file = cast("Any", self._lasting)
+
+    @property
+    def behind(self) -> bool:
+        """Whether the terminal has not taken yet what was written last: a slow link."""
+        return self._asked > self._lasting.flushed
+
+    def write(self, data: str) -> None:
+        """Write, with no colour said twice."""
+        self._asked += 1
+        super().write(thrifty(data))
 
     def _sigcont_application(self, *_: object) -> None:
         """Begin again only where ctrl-Z had ended it."""
@@ -36,6 +49,9 @@ class Lasting:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._taken = 0
+        self.flushed = 0
+        """How many writes the terminal has taken."""
 
     def write(self, text: str) -> None:
         """Write, or not: nobody is there to see it."""
@@ -43,13 +59,16 @@ class Lasting:
             self._stream.write(text)
         except OSError:
             lead_nowhere(self._stream)
+        self._taken += 1
 
     def flush(self) -> None:
         """Flush; what a terminal that has gone did not take is lost."""
+        taken = self._taken
         try:
             self._stream.flush()
         except OSError:
             lead_nowhere(self._stream)
+        self.flushed = taken
 
     def fileno(self) -> int:
         """The stream's file descriptor."""
