@@ -1,4 +1,4 @@
-"""What every test has: a folder of runs of its own, and no settings of the person who runs the tests."""
+"""What every test has: folders of its own for runs and progress, no settings of the person who tests."""
 
 from __future__ import annotations
 
@@ -17,4 +17,12 @@ def runs_dir(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setenv("WORLDSIZE_CONFIG_DIR", str(folder.with_name("config")))
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def data_dir(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep progress out of the user's data folder; returns the test's own, empty at first."""
+    folder = tmp_path_factory.mktemp("data")
+    monkeypatch.setenv("WORLDSIZE_DATA_DIR", str(folder))
     return folder

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,14 +19,16 @@ from labs.params import LabSpec, ParameterError, nearest
 from launcher.client import Lost
 from launcher.control import Ending
 from launcher.protocol import Finished, Refused, Reply, Warm
-from launcher.rundir import Manifest
+from launcher.rundir import Manifest, read_manifest, read_result
 from workbench import palette
 from workbench.feed import Feed
+from workbench.guides import GuideError, parse_guide
 from workbench.machine import Machine
 from workbench.messages import AgentSaid, ReplayWanted, RunWanted, StopWanted
 from workbench.options import AppOptions
 from workbench.screens.commands import Actions
 from workbench.screens.facts import AgentState
+from workbench.screens.guide import GuidePanel
 from workbench.screens.help import HelpScreen
 from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
@@ -34,6 +37,7 @@ from workbench.screens.run import RunScreen, panes_of
 from workbench.screens.terminal import Terminal
 from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
+from workbench.study import Study
 
 CLOSE_S = 5.0
 THEME = Theme(
@@ -60,7 +64,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     """Worldsize on a terminal."""
 
     TITLE = "Worldsize"
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar[list[str | PurePath]] = ["app.tcss", "guide.tcss"]
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[Any]] = {Actions}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -93,6 +97,9 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._leaving = False
         self.left_with = 0
         """What `leave` was told: a terminal that goes may end the app before it says so itself."""
+        self.course = self.services.course()
+        self._studies: dict[str, Study | str] = {}
+        """By lab; where a guide cannot be read, why."""
 
     def on_mount(self) -> None:
         """Open home, warm the agent, look at the machine."""
@@ -153,6 +160,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             case Warm():
                 self.agent_state = "warm"
             case Finished():
+                if self._current is not None:
+                    self._learn(self._current[0])
                 self._forget_run()
             case Refused(message=text):
                 self._give_up(f"refused: {text}", REFUSED)
@@ -170,7 +179,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._forget_run()
         self._trouble(reason)
         if current is not None:
-            ending = Ending("error", exit_code, reason, agent_lost=exit_code == LOST)
+            ending = Ending(status="error", exit_code=exit_code, reason=reason)
             self.run_worker(lambda: conclude(*current, ending, COLLECTOR_S), thread=True)
 
     def _trouble(self, text: str) -> None:
@@ -180,9 +189,13 @@ class WorkbenchApp(App[int], inherit_bindings=False):
 
     def on_run_wanted(self, message: RunWanted) -> None:
         """Start a run and open its screen."""
-        self.start_run(message.spec, message.params, message.options)
+        if message.guided and isinstance(self.screen, RunScreen) and not self.current_run:
+            self.screen.dismiss()
+        self.start_run(message.spec, message.params, message.options, guided=message.guided)
 
-    def start_run(self, spec: LabSpec, params: msgspec.Struct, options: RunOptions) -> None:
+    def start_run(
+        self, spec: LabSpec, params: msgspec.Struct, options: RunOptions, *, guided: bool = False
+    ) -> None:
         """Make the run's folder, ask the agent, show the run; what a person can mend is shown as a notice."""
         if self.current_run:
             self.notify(f"{self.current_run} is still running: stop it first", severity="error")
@@ -203,7 +216,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._asked[self.current_run] = (params, options)
         self._current = prepared.folder, time.monotonic_ns()
         agent.request(prepared.request)
-        self.open_run(prepared.folder, owned=True)
+        self.open_run(prepared.folder, owned=True, guided=guided)
 
     def run_again(self, screen: RunScreen) -> None:
         """Start the same run once more; its screen replaces `screen`."""
@@ -227,7 +240,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         """Open the list of all runs."""
         self.push_screen(HistoryScreen())
 
-    def open_run(self, folder: Path, *, owned: bool) -> None:
+    def open_run(self, folder: Path, *, owned: bool, guided: bool = False) -> None:
         """Show the run in `folder`; a folder that is no run is a notice."""
         try:
             manifest_lab = Feed(folder, ()).manifest.lab
@@ -236,7 +249,34 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             return
         spec = self.labs.get(manifest_lab)
         feed = Feed(folder, panes_of(spec))
-        self.push_screen(RunScreen(feed, spec, owned=owned, ascii_only=self.options.ascii))
+        self.push_screen(RunScreen(feed, spec, owned=owned, ascii_only=self.options.ascii, guided=guided))
+
+    def study(self, spec: LabSpec) -> Study | None:
+        """Return the person's way through a lab's guide; None where it has none that can be read."""
+        if spec.id not in self._studies:
+            try:
+                guide = parse_guide(self.services.guide(spec.id), spec)
+                self._studies[spec.id] = Study(guide, self.course)
+            except GuideError as error:
+                self._studies[spec.id] = str(error)
+        found = self._studies[spec.id]
+        return found if isinstance(found, Study) else None
+
+    def guide_trouble(self, spec: LabSpec) -> str:
+        """Return why a lab's guide cannot be shown; empty where it can."""
+        found = self._studies.get(spec.id, "")
+        return found if isinstance(found, str) else ""
+
+    def _learn(self, folder: Path) -> None:
+        """A run of ours is over: what it measured goes to the guide that asked for it."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            manifest, result = read_manifest(folder), read_result(folder)
+            spec = self.labs.get(manifest.lab)
+            study = self.study(spec) if spec is not None else None
+            if study is None or result is None or not study.finished(result, manifest.seed):
+                return
+            for panel in (panel for screen in self.screen_stack for panel in screen.query(GuidePanel)):
+                panel.changed()
 
     def on_stop_wanted(self, message: StopWanted) -> None:
         """End the run in progress; asked a second time, at once."""

@@ -24,11 +24,15 @@ class AgentSaid(Message):
 class RunWanted(Message):
     """Start this lab with these parameters."""
 
-    def __init__(self, spec: LabSpec, params: msgspec.Struct, options: RunOptions) -> None:
+    def __init__(
+        self, spec: LabSpec, params: msgspec.Struct, options: RunOptions, *, guided: bool = False
+    ) -> None:
+        """`guided` where a step of the guide wants it, so that the run shows the guide beside its panes."""
         super().__init__()
         self.spec = spec
         self.params = params
         self.options = options
+        self.guided = guided
 
 
 class StopWanted(Message):

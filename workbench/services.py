@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +10,15 @@ from typing import Protocol
 
 import msgspec
 
-from labs.catalog import catalog, package_of
+from labs.catalog import catalog
 from labs.params import LabSpec
 from launcher.client import AgentClient, Lost
 from launcher.collector_client import result_from_record
 from launcher.control import Ending
 from launcher.protocol import Reply, RunRequest
 from launcher.rundir import RESULT, Manifest, ProcessId, Result, read_manifest, read_result, run_folders
+from workbench import guides
+from workbench.course import Course
 from workbench.machine import Machine, probe
 
 POLL_S = 0.05
@@ -65,19 +66,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     probe: Callable[[], Machine] = probe
     labs: Callable[[], dict[str, LabSpec]] = catalog
     agent: AgentFactory = AgentClient
-    guide: Callable[[str], str] = lambda lab_id: read_guide(lab_id)
-
-
-def read_guide(lab_id: str) -> str:
-    """Return the lab's `guide.md` without its front matter, or a line that says that it has none."""
-    file = importlib.resources.files(package_of(lab_id)) / "guide.md"
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return "This lab has no guide."
-    if text.startswith("---\n"):
-        _, _, text = text.removeprefix("---\n").partition("\n---\n")
-    return text.strip() + "\n"
+    guide: Callable[[str], str] = guides.read
+    course: Callable[[], Course] = Course
 
 
 def conclude(folder: Path, requested_ns: int, ending: Ending, patience_s: float) -> None:

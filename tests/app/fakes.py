@@ -31,18 +31,72 @@ MACHINE = Machine(
     torch="2.13.0",
 )
 
-GUIDE = """# Data parallel
+GUIDE = """---
+title: Data parallel
+minutes: 5
+---
+
+## read: what is split
 
 Every rank holds the whole model and takes its part of the batch.
 
-## Predict
+## predict: rows of a rank
 
-1. Do the losses of the ranks agree?
-2. Do their parameters agree after a step?
+How many rows of {batch} does each of {W} ranks take?
 
-## Run
+```toml
+theory = "batch / W"
+measured = 'metrics["rows"]'
+unit = "rows"
+because = "Each takes its part."
+why = "Some rank has taken more than its part."
+```
 
-Run it with 4 ranks, then look at `shards` and `checks`.
+## predict: losses
+
+Do the losses of the ranks agree?
+
+```toml
+theory = "W == 1"
+choices = ["yes", "no"]
+values = [true, false]
+because = "Their rows differ."
+```
+
+## run: four ranks
+
+Run it, then look at `shards` and `checks`.
+
+```toml
+name = "plain"
+nproc = 4
+steps = 3
+```
+
+## observe: the shards
+
+Rows are cut, parameters are not.
+
+```toml
+pane = "shards"
+```
+
+## explain: the loss at the end
+
+What was it?
+
+```toml
+measured = 'metrics["loss"]'
+tolerance = 0.1
+because = "It falls."
+```
+
+## change: more
+
+```toml
+commands = ["--nproc 8", "--batch 256"]
+refused = ["--nproc 1"]
+```
 """
 
 

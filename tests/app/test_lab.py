@@ -45,7 +45,7 @@ class TestALearnerReadsTheLab:
             await pilot.press("down", "enter")
             await until_seen(pilot, "--variant")
             await pilot.press("g")
-            await until_seen(pilot, "Do the losses of the ranks agree?")
+            await until_seen(pilot, "Every rank holds the whole model")
             assert "--variant" not in screen_text(app)
             await pilot.press("escape")
             await until_seen(pilot, "--variant")

@@ -75,6 +75,16 @@ class ParameterForm(VerticalScroll, can_focus=False):
         """Return what stands in the controls of `fields`, as text, by parameter name."""
         return {field.name: self._value(field) for field in fields}
 
+    def fill(self, values: dict[str, str | bool]) -> None:
+        """Set every control: to the value given for its parameter, else to its default."""
+        for field in (*self.common, *self.own):
+            value = values.get(field.name, field.default)
+            if field.kind == "bool":
+                value = "on" if value in (True, "on", "true") else "off"
+            widget = self.query_one(f"#value-{field.name}")
+            assert isinstance(widget, Select | Input)
+            widget.value = str(value)
+
     def _value(self, field: Field) -> str | bool:
         widget = self.query_one(f"#value-{field.name}")
         if isinstance(widget, Select):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import msgspec
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import Button, Footer, Input, Markdown, Static
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Button, Footer, Input, Static
 
 from labs.params import LabSpec, ParameterError, parse
 from workbench import palette
@@ -17,6 +18,7 @@ from workbench.messages import RunWanted
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.facts import agent_text, machine_text
 from workbench.screens.form import ParameterForm, meaning
+from workbench.screens.guide import GuidePanel
 from workbench.session import RunOptions, check, torchrun_command, workbench_command
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -45,24 +47,22 @@ class LabScreen(WorkbenchScreen):
             with Vertical(id="form-box"):
                 yield ParameterForm(self.spec, self.workbench.options)
                 yield Static("tab or enter a field to change it", id="meaning", markup=False)
-            with VerticalScroll(id="guide-box"):
-                yield self._guide()
+            yield self.guide
         yield Static(id="commands", markup=False)
         with Horizontal(id="run-line"):
             yield Button("Run", id="run", compact=True, variant="primary")
             yield Static(id="message", markup=False)
         yield Footer()
 
-    def _guide(self) -> Markdown | Static:
-        text = self.workbench.services.guide(self.spec.id)
-        if self.workbench.options.ascii:
-            return Static(text.encode("ascii", "replace").decode(), id="guide", markup=False)
-        return Markdown(text, id="guide", open_links=False)
+    @cached_property
+    def guide(self) -> GuidePanel:
+        """The lab's guide, at the step where one left it."""
+        app = self.workbench
+        return GuidePanel(self.spec, app.study(self.spec), app.guide_trouble(self.spec), app.glyphs)
 
     def on_mount(self) -> None:
         """Validate the defaults and show their commands."""
         self.query_one("#form-box").border_title = "parameters"
-        self.query_one("#guide-box").border_title = "guide"
         self.query_one("#commands").border_title = "the same without the app"
         self.query_one("#title", Static).update(
             Text.assemble(
@@ -74,6 +74,20 @@ class LabScreen(WorkbenchScreen):
         self.query_one("#run").focus()
         self.rearrange()
         self.facts_changed()
+
+    def on_screen_resume(self) -> None:
+        """Back from a run: the guide may have gone on."""
+        self.guide.redraw()
+
+    def on_guide_panel_run_wanted(self, event: GuidePanel.RunWanted) -> None:
+        """Set the form as the guide's step wants it, and run."""
+        form = self.query_one(ParameterForm)
+        form.fill({**event.given, "nproc": str(event.nproc), "seed": str(event.seed)})
+        self.validate()
+        if self._wanted is None:
+            self.guide.changed(str(self.query_one("#message", Static).render()))
+        else:
+            self._ask(guided=True)
 
     def on_resize(self) -> None:
         """Side by side where there is room."""
@@ -154,19 +168,27 @@ class LabScreen(WorkbenchScreen):
         """Ask the app for the run, if the form is right."""
         if self._wanted is None:
             self.app.bell()
-            return
+        else:
+            self._ask(guided=False)
+
+    def _ask(self, *, guided: bool) -> None:
+        assert self._wanted is not None
         params, options = self._wanted
-        self.post_message(RunWanted(self.spec, params, options))
+        self.post_message(RunWanted(self.spec, params, options, guided=guided))
 
     def action_guide(self) -> None:
         """Look at the guide, or at the form again."""
         self.toggle_class("-guide")
-        target = "#guide-box" if self.has_class("-guide") else "#run"
-        self.query_one(target).focus()
+        if self.has_class("-guide"):
+            self.guide.focus_best()
+        else:
+            self.query_one("#run").focus()
 
     def action_back(self) -> None:
         """Out of a field first, then to the list of labs."""
-        if isinstance(self.focused, Input):
+        if self.focused is not None and self.focused.id == "guide-answer":
+            self.guide.focus()
+        elif isinstance(self.focused, Input):
             self.query_one("#run").focus()
         elif self.has_class("-guide"):
             self.action_guide()

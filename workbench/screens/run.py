@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,22 +11,26 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Footer
 
-from labs.params import LabSpec
+from labs.params import LabSpec, ParameterError, parse
 from workbench.feed import Feed
-from workbench.messages import StopWanted
+from workbench.messages import RunWanted, StopWanted
 from workbench.panes.base import Pane
 from workbench.panes.header import RunHeader
 from workbench.panes.pane_bar import PaneBar
 from workbench.panes.registry import PANES
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.export import ask as ask_export
+from workbench.screens.guide import GuidePanel
 from workbench.screens.layout import pack
 from workbench.screens.log import LogScreen
+from workbench.session import RunOptions
 from workbench.views.run import RunSnapshot
 
 ROOMY_LINES = 56
 """From this height on the grid of a failed run keeps all its rows."""
 FAILURE_LINES = 16
+BESIDE_COLUMNS = 180
+"""From this width on the whole grid has room beside the guide."""
 LOST_EVERY_S = 2
 """How often an attached run is looked after: whether the process that serves it is still there."""
 FALLBACK = ("ranks", "communication", "checks", "log")
@@ -45,6 +50,7 @@ class RunScreen(WorkbenchScreen):
         Binding("escape", "back", "back"),
         Binding("s", "stop", "stop"),
         Binding("r", "again", "run again"),
+        Binding("t", "guide", "guide"),
         Binding("1", "pane(1)", "pane alone", key_display="1-9"),
         *(Binding(str(digit), f"pane({digit})", "", show=False) for digit in range(2, 10)),
         Binding("0", "pane(0)", "failure alone", show=False),
@@ -58,11 +64,21 @@ class RunScreen(WorkbenchScreen):
         Binding("L", "log", "whole log", show=False),
     ]
 
-    def __init__(self, feed: Feed, spec: LabSpec | None, *, owned: bool, ascii_only: bool) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        spec: LabSpec | None,
+        *,
+        owned: bool,
+        ascii_only: bool,
+        guided: bool = False,
+    ) -> None:
         super().__init__()
         self.feed = feed
         self.spec = spec
         self.owned = owned
+        self.guided = guided
+        """Whether the guide is in view: beside the panes, or in their place on a small terminal."""
         self.names = panes_of(spec)
         self.active: str | None = None
         self.rank: int | None = None
@@ -86,21 +102,30 @@ class RunScreen(WorkbenchScreen):
         """Lay the panes out in rows; which of them show is decided by `rearrange`."""
         yield self._header
         yield self._bar
-        with Vertical(id="rows"):
-            yield Horizontal(self.panes["failure"], classes="row", id="row-failure")
-            spans = {name: pane.SPAN for name, pane in self.panes.items()}
-            for row in self._rows:
-                box = Horizontal(*(self.panes[name] for name in row), classes="row")
-                box.styles.height = f"{max(self.panes[name].WEIGHT for name in row)}fr"
-                for name in row:
-                    self.panes[name].styles.width = f"{spans[name]}fr"
-                yield box
+        with Horizontal(id="run-body"):
+            with Vertical(id="rows"):
+                yield Horizontal(self.panes["failure"], classes="row", id="row-failure")
+                yield from self._grid()
+            if self.spec is not None:
+                app = self.workbench
+                yield GuidePanel(self.spec, app.study(self.spec), app.guide_trouble(self.spec), app.glyphs)
         yield Footer()
+
+    def _grid(self) -> Iterator[Horizontal]:
+        for row in self._rows:
+            box = Horizontal(*(self.panes[name] for name in row), classes="row")
+            box.styles.height = f"{max(self.panes[name].WEIGHT for name in row)}fr"
+            for name in row:
+                self.panes[name].styles.width = f"{self.panes[name].SPAN}fr"
+            yield box
 
     def on_mount(self) -> None:
         """Start the one timer that asks the feed."""
         self.tick()
+        self.guided = self.guided and not super().narrow  # where they take turns, the run is watched first
         self.rearrange()
+        if self.guided:
+            self.query_one(GuidePanel).focus()
         self.call_after_refresh(self.refresh_bindings)
         self.set_interval(1 / self.workbench.options.refresh_hz, self.tick)
 
@@ -151,6 +176,8 @@ class RunScreen(WorkbenchScreen):
         if self._tabs and not self.narrow:
             self.active = None  # the terminal grew: the tab in view gives way to the grid
         self._tabs = self.narrow
+        self.set_class(self.guided, "-guided")
+        self.set_class(super().narrow, "-small")
         self.set_class(self.active is not None, "-single")
         for name, pane in self.panes.items():
             pane.is_shown = name in shown and self._in_view(name)
@@ -161,8 +188,46 @@ class RunScreen(WorkbenchScreen):
             row.display = any(child.display for child in row.children)
         self._bar.show([(self.digit(name), self.panes[name].short) for name in shown], self._place(shown))
         self._fit_failure()
-        if self.active is not None:
+        if self.active is not None and not self.guided:
             self.panes[self.active].focus()
+
+    @property
+    def narrow(self) -> bool:
+        """Whether panes take turns: on a small terminal, and beside the guide on most others."""
+        return super().narrow or (self.guided and self.app.size.width < BESIDE_COLUMNS)
+
+    def action_guide(self) -> None:
+        """Show the guide beside the panes, or in their place; or hide it again."""
+        if self.spec is None:
+            return
+        self.guided = not self.guided
+        if not self.guided and self.focused is not None and self._tabs:
+            self.set_focus(None)
+        self.rearrange()
+        if self.guided:
+            self.query_one(GuidePanel).focus_best()
+
+    def on_guide_panel_pane_wanted(self, event: GuidePanel.PaneWanted) -> None:
+        """Bring the pane that the guide speaks of into view, where there is room or it was asked for."""
+        if event.pane not in self.names or (super().narrow and not event.asked):
+            return
+        self.guided = self.guided and not super().narrow
+        self.active = event.pane
+        self.rearrange()
+
+    def on_guide_panel_run_wanted(self, event: GuidePanel.RunWanted) -> None:
+        """Run what the guide's step wants, in place of this run once it is over."""
+        assert self.spec is not None
+        try:
+            params = parse(self.spec, event.given, event.nproc)
+        except ParameterError as error:
+            self.query_one(GuidePanel).changed(str(error))
+            return
+        runs_dir = self.workbench.options.runs_dir
+        options = RunOptions(
+            nproc=event.nproc, seed=event.seed, runs_dir=str(runs_dir) if runs_dir is not None else ""
+        )
+        self.post_message(RunWanted(self.spec, params, options, guided=True))
 
     def _in_view(self, name: str) -> bool:
         """Whether a pane has its place now: in the grid of a failed run only what helps to understand it."""
@@ -233,7 +298,11 @@ class RunScreen(WorkbenchScreen):
 
     def action_back(self) -> None:
         """From one pane to the grid, from the grid to the screen before."""
-        if self.active is not None and not self.narrow:
+        if self.focused is not None and self.focused.id == "guide-answer":
+            self.query_one(GuidePanel).focus()
+        elif self.guided:
+            self.action_guide()
+        elif self.active is not None and not self.narrow:
             self.active = None
             self.rearrange()
         elif self.owned and not self._over:
