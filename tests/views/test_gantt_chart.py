@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from labs.parallel.schedule_actions import Action
@@ -87,6 +88,22 @@ def test_a_collective_is_shown_where_no_action_runs() -> None:
     line = lanes(chart, Frame(204, 0.0, 200.0))[0]
     assert line[-1].text == "~" * 20
     assert [touch.text for touch in legend([chart], Frame(80, 0, 1))][-2:] == ["~", " collective"]
+
+
+def test_lanes_of_communication_show_what_runs_beside_computing() -> None:
+    """Also what came before the first action of the step had ended, and however short it is."""
+    plan, *spans = events_of("gpipe", 2, 2, steps=1)
+    early = msgspec.structs.replace(collective(0, 1, 21.0, 21.1), group="tp")
+    events: list[AnyEvent] = [plan, early, *spans, collective(0, 1, 30.0, 50.0)]
+    chart = snapshot_of(events, 2).steps[0]
+    assert chart.groups() == ("", "tp")
+    drawn = lanes(chart, Frame(204, 0.0, 200.0), groups=chart.groups())
+    assert [line[0].text for line in drawn] == ["r0  ", "    ", " tp ", "r1  ", "    ", " tp "]
+    texts = ["".join(touch.text for touch in line[1:]) for line in drawn]
+    assert (texts[4].index("~"), texts[4].count("~")) == (30, 21)
+    assert (texts[5].index("~"), texts[5].count("~")) == (21, 1)
+    assert all(len(text) == 200 for text in texts)
+    assert "~" not in texts[1]
 
 
 def test_marks_never_hide_an_action() -> None:

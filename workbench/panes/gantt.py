@@ -45,6 +45,7 @@ class GanttPane(Pane[GanttSnapshot]):
         Binding("g", "ask_step", "go to a step: its number, enter", show=False),
         Binding("c", "compare", "compare with another schedule"),
         Binding("x", "path", "critical path"),
+        Binding("m", "traffic", "lanes of communication", show=False),
     ]
 
     def __init__(self, *, ascii_only: bool = False, key: str = "") -> None:
@@ -57,6 +58,7 @@ class GanttPane(Pane[GanttSnapshot]):
         self.other = ""
         """The schedule that is shown below the plan instead of the measured step."""
         self.shows_path = False
+        self.shows_traffic = False
         self.typed: str | None = None
         """The digits of a step's number while it is typed."""
         self.lane = 0
@@ -82,8 +84,10 @@ class GanttPane(Pane[GanttSnapshot]):
             cursor = self._cursor(chart, offset)
             path = critical_path(chart) if self.shows_path else None
             lines += map(coloured, picture.heading(title, chart, width))
-            self._rows += range(len(lines), len(lines) + len(chart.lanes))
-            lines += map(coloured, picture.lanes(chart, frame, cursor, None if path is None else {*path}))
+            groups = chart.groups() if self.shows_traffic else ()
+            drawn = picture.lanes(chart, frame, cursor, None if path is None else {*path}, groups)
+            self._rows += (len(lines) + rank * (1 + len(groups)) for rank in range(len(chart.lanes)))
+            lines += map(coloured, drawn)
             offset += len(chart.lanes)
         return [*lines, coloured(picture.axis(frame)), self._detail([chart for _, chart in charts], frame)]
 
@@ -256,6 +260,11 @@ class GanttPane(Pane[GanttSnapshot]):
     def action_path(self) -> None:
         """Show or hide the chain of actions that fixes each chart's length."""
         self.shows_path = not self.shows_path
+        self._again()
+
+    def action_traffic(self) -> None:
+        """Show or hide, below each rank's lane, a lane for each group that it has collectives in."""
+        self.shows_traffic = not self.shows_traffic
         self._again()
 
     def _again(self) -> None:

@@ -18,6 +18,7 @@ from workbench.views.gantt_chart import Chart, Lane, Mark, chart_of, gantt_actio
 STEPS_KEPT = 8
 LANES_AT_MOST = 64
 COLLECTIVES_A_STEP = 512
+EARLY_AT_MOST = 256
 MESSAGES = ("send", "recv")
 
 
@@ -57,7 +58,7 @@ class _Step:
     def __init__(self, step: int, world_size: int) -> None:
         self.step = step
         self.lanes: Measured = [[] for _ in range(world_size)]
-        self.collectives: list[list[tuple[str, int, int]]] = [[] for _ in range(world_size)]
+        self.collectives: list[list[Span]] = [[] for _ in range(world_size)]
         self.whole = False
         self._chart: Chart | None = None
 
@@ -65,9 +66,9 @@ class _Step:
         self.lanes[rank].append((action, start, end))
         self._chart = None
 
-    def collective(self, rank: int, name: str, start: int, end: int) -> None:
-        if len(self.collectives[rank]) < COLLECTIVES_A_STEP:
-            self.collectives[rank].append((name, start, end))
+    def collective(self, span: Span) -> None:
+        if len(self.collectives[span.rank]) < COLLECTIVES_A_STEP:
+            self.collectives[span.rank].append(span)
             self._chart = None
 
     def close(self) -> None:
@@ -85,13 +86,7 @@ class _Step:
                 )
                 for lane in self.lanes
             )
-            marks = [
-                [
-                    Mark("collective", n, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
-                    for n, t0, t1 in told
-                ]
-                for told in self.collectives
-            ]
+            marks = [[_collective(span, origin) for span in told] for told in self.collectives]
             self._chart = chart_of(lanes, whole=self.whole, step=self.step, collectives=marks)
         return self._chart
 
@@ -107,6 +102,8 @@ class GanttView(View[GanttSnapshot]):
         self._planned: Chart | None = None
         self._steps: dict[int, _Step] = {}
         self._dropped_until = -1
+        self._early: list[Span] = []
+        """Collectives of a step of which no action has ended yet."""
         self._archive = Archive()
 
     def fold(self, event: AnyEvent) -> None:
@@ -117,8 +114,8 @@ class GanttView(View[GanttSnapshot]):
         elif isinstance(event, Span) and 0 <= event.rank < self.manifest.world_size:
             if event.lane == "compute" and event.action:
                 self._action(event)
-            elif event.lane == "comm" and event.name not in MESSAGES and event.step in self._steps:
-                self._steps[event.step].collective(event.rank, event.name, event.t, event.t1)
+            elif event.lane == "comm" and event.name not in MESSAGES:
+                self._collective(event)
 
     def _action(self, span: Span) -> None:
         if span.step <= self._dropped_until:
@@ -135,9 +132,19 @@ class GanttView(View[GanttSnapshot]):
                 self._dropped_until = max(self._dropped_until, old)
             if span.step not in self._steps:
                 return
+            for early in self._early:
+                if early.step == span.step:
+                    step.collective(early)
+            self._early = [early for early in self._early if early.step > span.step]
         if not step.whole:
             step.add(span.rank, action, span.t, span.t1)
             self._close_if_whole(step)
+
+    def _collective(self, span: Span) -> None:
+        if span.step in self._steps:
+            self._steps[span.step].collective(span)
+        elif self._planned is not None and span.step > max(self._steps, default=-1):
+            self._early = [*self._early[-EARLY_AT_MOST:], span]
 
     def _close_if_whole(self, step: _Step) -> None:
         """A step of which every planned action was seen will not change any more."""
@@ -161,6 +168,11 @@ class GanttView(View[GanttSnapshot]):
             over=self.result is not None,
             archive=self._archive,
         )
+
+
+def _collective(span: Span, origin: int) -> Mark:
+    start, end = (span.t - origin) / NS_A_MS, (span.t1 - origin) / NS_A_MS
+    return Mark("collective", span.name, start, end, span.group)
 
 
 def _planned(plan: Plan) -> Chart | None:

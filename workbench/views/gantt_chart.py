@@ -41,6 +41,7 @@ class Mark(msgspec.Struct, frozen=True):
     name: str
     start: float
     end: float
+    group: str = ""
 
 
 Lane = tuple[GanttAction, ...]
@@ -60,12 +61,16 @@ class Measures(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """One lane a rank, and beside it what fills its gaps; `measures` is None while the step goes on."""
+    """One lane a rank, and beside it what fills its gaps; `measures` is None while the step goes on.
+
+    `traffic` are all collectives of a rank, also those that run while it computes.
+    """
 
     lanes: tuple[Lane, ...]
     measures: Measures | None = None
     step: int = -1
     marks: tuple[tuple[Mark, ...], ...] = ()
+    traffic: tuple[tuple[Mark, ...], ...] = ()
 
     @property
     def end(self) -> float:
@@ -76,6 +81,10 @@ class Chart(msgspec.Struct, frozen=True):
     def marks_of(self, rank: int) -> tuple[Mark, ...]:
         """Return what fills the gaps of a rank's lane."""
         return self.marks[rank] if rank < len(self.marks) else ()
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the process groups that collectives ran in, in their order."""
+        return tuple(sorted({mark.group for marks in self.traffic for mark in marks}))
 
 
 def gantt_action(action: Action, start: float, end: float) -> GanttAction:
@@ -95,7 +104,8 @@ def chart_of(
     for rank, messages in enumerate(messages_of(lanes)):
         told = collectives[rank] if rank < len(collectives) else ()
         found.append(_in_gaps(lanes[rank], [*messages, *told]))
-    return Chart(lanes, measures_of(lanes) if whole else None, step, tuple(found))
+    traffic = tuple(tuple(sorted(told, key=lambda mark: mark.start)) for told in collectives)
+    return Chart(lanes, measures_of(lanes) if whole else None, step, tuple(found), traffic)
 
 
 def measures_of(lanes: tuple[Lane, ...]) -> Measures:
@@ -184,7 +194,7 @@ def _in_gaps(lane: Lane, marks: Iterable[Mark]) -> tuple[Mark, ...]:
                 break
             start, end = max(left, mark.start, reached), min(right, mark.end)
             if end > start:
-                found.append(Mark(mark.kind, mark.name, start, end))
+                found.append(Mark(mark.kind, mark.name, start, end, mark.group))
                 reached = end
     return tuple(found)
 
@@ -243,6 +253,20 @@ def cells(lane: Lane, start: float, end: float, width: int, marks: tuple[Mark, .
         else:
             runs.append(GanttCell(1, here, mark))
     return runs
+
+
+def covered(marks: Iterable[Mark], start: float, end: float, width: int) -> list[bool]:
+    """Return for each of `width` cells from `start` to `end` (ms) whether any mark touches it."""
+    found = [False] * width
+    if end <= start:
+        return found
+    scale = width / (end - start)
+    for mark in marks:
+        if mark.end > start and mark.start < end:
+            first = max(0, int((mark.start - start) * scale))
+            last = min(width - 1, int((mark.end - start) * scale))
+            found[first : last + 1] = [True] * (last + 1 - first)
+    return found
 
 
 def label(action: GanttAction, width: int, *, chunks: bool) -> str:

@@ -7,6 +7,7 @@ rank, time across, planned above measured, the measures beside their chart.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from labs.parallel.schedule_actions import KINDS, Kind
@@ -20,6 +21,7 @@ from workbench.views.gantt_chart import (
     Measures,
     Place,
     cells,
+    covered,
     label,
 )
 from workbench.views.units import duration
@@ -33,7 +35,6 @@ KIND_WORDS: dict[Kind, str] = {
     "W": "weight gradient",
 }
 MARK_GLYPHS = {"message": ">", "collective": "~"}
-MARK_WORDS = {"message": "message on its way", "collective": "collective"}
 Role = Literal["title", "muted", "faint", "rank", "action", "message", "collective", "idle"]
 State = Literal["plain", "cursor", "critical", "beside"]
 
@@ -91,9 +92,16 @@ def heading(title: str, chart: Chart, width: int) -> list[Line]:
 
 
 def lanes(
-    chart: Chart, frame: Frame, cursor: Place | None = None, path: Collection[Place] | None = None
+    chart: Chart,
+    frame: Frame,
+    cursor: Place | None = None,
+    path: Collection[Place] | None = None,
+    groups: Collection[str] = (),
 ) -> list[Line]:
-    """Return a line a rank. With a `path` its actions stand out; the others step back, in small letters."""
+    """Return a line a rank, and below it one a group of `groups`: when the rank took part in its collectives.
+
+    With a `path` its actions stand out; the others step back, in small letters.
+    """
     lines: list[Line] = []
     for rank, lane in enumerate(chart.lanes):
         if frame.rank not in (None, rank):
@@ -104,7 +112,20 @@ def lanes(
         runs = cells(lane, frame.start, frame.end, frame.width - LABEL, chart.marks_of(rank))
         line = [Touch(f"r{rank}".ljust(LABEL), "rank", rank)]
         lines.append(line + [_cell(run, frame, chunks, chosen, critical) for run in runs])
+        lines += [_traffic(chart, rank, group, frame) for group in groups]
     return lines
+
+
+def _traffic(chart: Chart, rank: int, group: str, frame: Frame) -> Line:
+    """A lane below a rank's own: a cell is filled where a collective of the group touches it."""
+    marks = [mark for mark in chart.traffic[rank] if mark.group == group] if chart.traffic else []
+    line = [Touch(f" {group}"[: LABEL - 1].ljust(LABEL), "muted")]
+    filled = covered(marks, frame.start, frame.end, frame.width - LABEL)
+    for on, same in groupby(filled):
+        width = len(list(same))
+        glyph = MARK_GLYPHS["collective"] if on else " "
+        line.append(Touch(glyph * width, "collective" if on else "idle"))
+    return line
 
 
 def _cell(
@@ -146,7 +167,7 @@ def legend(charts: Iterable[Chart], frame: Frame) -> Line:
     line += [Touch(frame.idle * 2, "idle"), Touch(" waiting", "muted")]
     if "message" in marks:
         line += [Touch("  ", "muted"), Touch(MARK_GLYPHS["message"], "message"), Touch(" message", "muted")]
-    if "collective" in marks:
+    if "collective" in marks or any(any(chart.traffic) for chart in shown):
         glyph = Touch(MARK_GLYPHS["collective"], "collective")
         line += [Touch("  ", "muted"), glyph, Touch(" collective", "muted")]
     return line
