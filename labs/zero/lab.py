@@ -52,6 +52,8 @@ def run(ctx: Context, params: ZeroParams) -> None:
     drawn = [(weakref.ref(parameter), parameter.nbytes) for parameter in module.parameters()]
     stage = make_stage(ctx, params, task, module, partial(tell_unit, ctx), partial(tell_rows, ctx))
     tell_held(ctx, stage, setting, "parameter")
+    if ctx.rank == 0:
+        tell_theory(ctx, setting)
     journal = train(ctx, params, task, stage, setting)
     after = stage.full_parameters()
     proofs.check_memory(ctx, setting, journal, proof)
@@ -108,6 +110,7 @@ def train(ctx: Context, params: ZeroParams, task: Task, stage: Stage, setting: t
         journal.sent = {axis: sent_bytes(ctx, axis) - before[axis] for axis in axes}
         journal.losses.append(loss)
         ctx.scalar("loss", loss)
+        ctx.scalar("sent in a step", sum(journal.sent.values()), "B")
         tell_memory(ctx, journal, "before step", "after step")
         if step == 0:
             tell_held(ctx, stage, setting, "optimizer")
@@ -148,6 +151,16 @@ def sent_bytes(ctx: Context, axis: str) -> float:
     traffic = ctx.comms.traffic.bytes
     ranks = Counter({name: len(members) for name, members in ctx.comms.ledger.members.items()})
     return sum(theory.sent(op, size, ranks[group]) for (op, group), size in traffic.items() if group == axis)
+
+
+def tell_theory(ctx: Context, setting: theory.Setting) -> None:
+    """Tell beforehand what will be measured, by theory."""
+    for moment in theory.MOMENTS_OF_A_STEP:
+        for kind, size in theory.memory(setting, moment).items():
+            ctx.metric(f"{kind} {moment} bytes theory".replace(" ", "_"), size, "B")
+    moves = theory.moves(setting)
+    total = sum(times * theory.unit(setting, axis) for axis, times in moves.items())
+    ctx.metric("sent_bytes_per_step_theory", total, "B")
 
 
 def tell_memory(ctx: Context, journal: Journal, *moments: str) -> None:

@@ -61,7 +61,6 @@ def check_memory(ctx: Context, setting: theory.Setting, journal: Journal, proof:
         for kind, measured in zip(theory.KINDS, most, strict=True):
             name = f"{kind} {moment}"
             ctx.metric(f"{name} bytes".replace(" ", "_"), measured, "B")
-            ctx.metric(f"{name} bytes theory".replace(" ", "_"), expected[kind], "B")
             ctx.check(
                 f"memory: {name}",
                 abs(measured - expected[kind]) <= SIZE_TOLERANCE * expected[kind],
@@ -101,9 +100,7 @@ def check_traffic(ctx: Context, setting: theory.Setting, journal: Journal) -> No
     if ctx.rank != 0:
         return
     moves = theory.moves(setting)
-    total = sum(times * theory.unit(setting, axis) for axis, times in moves.items())
     ctx.metric("sent_bytes_per_step", sum(journal.sent.values()), "B")
-    ctx.metric("sent_bytes_per_step_theory", total, "B")
     for axis, times in moves.items():
         unit = theory.unit(setting, axis)
         sent = journal.sent[axis]

@@ -71,10 +71,10 @@ def validate(params: ZeroParams, world_size: int) -> None:
     """
     least = world_size * params.accumulate
     if params.batch < least:
-        what = f"each of {params.accumulate} micro-batches on " if params.accumulate > 1 else ""
+        where = f" in some of {params.accumulate} micro-batches" if params.accumulate > 1 else ""
         raise ParameterError(
             "--batch",
-            f"{params.batch} rows leave {what}some of {world_size} ranks without one; "
+            f"{params.batch} rows leave some of {world_size} ranks without one{where}; "
             f"give --batch {least} or more, or fewer ranks",
         )
     if params.dim**2 < ELEMENTS_A_RANK * world_size:
@@ -134,7 +134,17 @@ SPEC = LabSpec(
     summary="Shard optimizer state, gradients, parameters in turn: the same result from less memory.",
     group="data",
     params=ZeroParams,
-    panes=("loss", "ranks", "shards", "communication", "timeline", "utilisation", "checks", "log"),
+    panes=(
+        "loss",
+        "ranks",
+        "shards",
+        "memory",
+        "communication",
+        "timeline",
+        "utilisation",
+        "checks",
+        "log",
+    ),
     teaches=(
         "which rank holds which slice of parameters, gradients and optimizer state",
         "what each stage saves in memory, by the rules 4+4+8 and 2+2+12 bytes a parameter",

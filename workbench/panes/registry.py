@@ -15,6 +15,7 @@ from workbench.panes.failure import FailurePane
 from workbench.panes.gantt import GanttPane
 from workbench.panes.log import LogPane
 from workbench.panes.loss import LossPane
+from workbench.panes.memory import MemoryPane
 from workbench.panes.mesh import MeshPane
 from workbench.panes.ranks import RanksPane
 from workbench.panes.shards import ShardsPane
@@ -35,6 +36,7 @@ PANES: dict[str, type[Pane[Any]]] = {
         GanttPane,
         LogPane,
         LossPane,
+        MemoryPane,
         MeshPane,
         RanksPane,
         ShardsPane,

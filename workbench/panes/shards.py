@@ -25,7 +25,7 @@ class ShardsPane(Pane[ShardsSnapshot]):
         if not snapshot.groups:
             self.say("")
             return self.waiting("the run told no shard" if snapshot.over else "waiting for the first shard")
-        self.say(f"{sum(len(group.names) for group in snapshot.groups)} tensors")
+        self._say_gathered(snapshot)
         detailed = height > 5 * len(snapshot.groups)
         lines: list[Line] = []
         for group in snapshot.groups:
@@ -37,6 +37,16 @@ class ShardsPane(Pane[ShardsSnapshot]):
         if snapshot.hidden:
             lines.append([muted(f"and {snapshot.hidden} tensors more")])
         return lines
+
+    def _say_gathered(self, snapshot: ShardsSnapshot) -> None:
+        """How many tensors there are, and how many of them some rank has whole for now."""
+        told = f"{sum(len(group.names) for group in snapshot.groups)} tensors"
+        gathered = sum(
+            len(group.names)
+            for group in snapshot.groups
+            if any(piece.state == "gathered" for piece in group.pieces)
+        )
+        self.say(f"{told}, {gathered} gathered now" if gathered else told)
 
     def _facts(self, group: ShardGroup, width: int) -> Line:
         shape = self.glyphs.times.join(map(str, group.global_shape))

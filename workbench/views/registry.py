@@ -15,6 +15,7 @@ from workbench.views.failure import FailureView
 from workbench.views.gantt import GanttView
 from workbench.views.log import LogView
 from workbench.views.loss import LossView
+from workbench.views.memory import MemoryView
 from workbench.views.mesh import MeshView
 from workbench.views.ranks import RanksView
 from workbench.views.shards import ShardsView
@@ -33,6 +34,7 @@ VIEWS: dict[str, type[View[Any]]] = {
     "gantt": GanttView,
     "log": LogView,
     "loss": LossView,
+    "memory": MemoryView,
     "mesh": MeshView,
     "ranks": RanksView,
     "shards": ShardsView,
