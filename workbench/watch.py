@@ -35,19 +35,21 @@ class Ended(BaseException):
 
 
 @contextlib.contextmanager
-def ending() -> Iterator[None]:
+def ending() -> Iterator[list[int]]:
     """Raise `Ended` for the first ending signal inside of the block; those that are ignored (nohup) stay
     so."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         for other in heard:
             signal.signal(other, signal.SIG_IGN)  # once is enough: what follows is only cleaning up
+        came.append(number)
         raise Ended(number)
 
+    came: list[int] = []
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, leave) for number in heard}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -84,22 +86,24 @@ def check(name: str, file: str, *, watch: bool, as_json: bool) -> int:
         say(to_json(verdict) if as_json else render(exercise, path, verdict))
 
     try:
-        with ending(), Checker() as checker:
+        with ending() as signals, Checker() as checker:
+            content = _content(path)
             verdict = checker.check(exercise.name, path)
             show(verdict)
             if watch:
-                follow(checker, exercise, path, show)
-            return verdict.exit_code
+                follow(checker, exercise, path, content, show)
+            return 128 + signals[0] if signals else verdict.exit_code
     except Ended as signalled:
         return signalled.exit_code
 
 
-def follow(checker: Checker, exercise: Exercise, path: Path, show: Callable[[Verdict], None]) -> None:
-    """Check the file again whenever its content has changed, until a signal comes."""
+def follow(
+    checker: Checker, exercise: Exercise, path: Path, seen: bytes, show: Callable[[Verdict], None]
+) -> None:
+    """Check the file again whenever its content is another than `seen`, until a signal comes."""
     from watchfiles import watch
 
     tell(f"workbench: watching {path}; ctrl-C ends it")
-    seen = _content(path)
     # An editor may save by a rename, after which the old file's watch is deaf: so the folder is watched.
     for _ in watch(
         path.parent,
