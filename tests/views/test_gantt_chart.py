@@ -98,7 +98,7 @@ def test_lanes_of_communication_show_what_runs_beside_computing() -> None:
     chart = snapshot_of(events, 2).steps[0]
     assert chart.groups() == ("", "tp")
     drawn = lanes(chart, Frame(204, 0.0, 200.0), groups=chart.groups())
-    assert [line[0].text for line in drawn] == ["r0  ", "    ", " tp ", "r1  ", "    ", " tp "]
+    assert [line[0].text for line in drawn] == ["r0  ", "    ", "tp  ", "r1  ", "    ", "tp  "]
     texts = ["".join(touch.text for touch in line[1:]) for line in drawn]
     assert (texts[4].index("~"), texts[4].count("~")) == (30, 21)
     assert (texts[5].index("~"), texts[5].count("~")) == (21, 1)
@@ -181,6 +181,14 @@ def test_the_printed_picture(ranks: int, width: int) -> None:
     assert any(line.startswith("r0  F0") for line in lines)
     assert "F  forward" in lines[-1]
     assert printed(GanttSnapshot(4), width) == []
+
+
+def test_the_longest_legend_of_a_pipeline_fits_a_small_pane() -> None:
+    chart = chart_of_schedule("dualpipev", 2, 4, communication=3.0)
+    line = legend([chart], Frame(76, 0.0, chart.end))
+    text = "".join(touch.text for touch in line)
+    assert len(text) <= 76
+    assert all(word in text for word in ("forward", "backward", "input", "weight", "waiting", "> message"))
 
 
 def test_on_the_path_letters_are_large_and_off_it_small() -> None:

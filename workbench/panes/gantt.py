@@ -43,7 +43,7 @@ class GanttPane(Pane[GanttSnapshot]):
         Binding("less_than_sign", "turn_step(-1)", "previous step", show=False),
         Binding("greater_than_sign", "turn_step(1)", "next step", show=False),
         Binding("g", "ask_step", "go to a step: its number, enter", show=False),
-        Binding("c", "compare", "compare with another schedule"),
+        Binding("c", "compare", "compare"),
         Binding("x", "path", "critical path"),
         Binding("m", "traffic", "lanes of communication", show=False),
     ]

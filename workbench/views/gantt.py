@@ -19,7 +19,8 @@ STEPS_KEPT = 8
 LANES_AT_MOST = 64
 COLLECTIVES_A_STEP = 512
 EARLY_AT_MOST = 256
-MESSAGES = ("send", "recv")
+NO_COLLECTIVES = ("send", "recv", "barrier")
+"""Messages are read off the actions that wait for them; a barrier moves nothing."""
 
 
 class GanttSnapshot(msgspec.Struct, frozen=True):
@@ -114,7 +115,7 @@ class GanttView(View[GanttSnapshot]):
         elif isinstance(event, Span) and 0 <= event.rank < self.manifest.world_size:
             if event.lane == "compute" and event.action:
                 self._action(event)
-            elif event.lane == "comm" and event.name not in MESSAGES:
+            elif event.lane == "comm" and event.name not in NO_COLLECTIVES:
                 self._collective(event)
 
     def _action(self, span: Span) -> None:

@@ -119,7 +119,7 @@ def lanes(
 def _traffic(chart: Chart, rank: int, group: str, frame: Frame) -> Line:
     """A lane below a rank's own: a cell is filled where a collective of the group touches it."""
     marks = [mark for mark in chart.traffic[rank] if mark.group == group] if chart.traffic else []
-    line = [Touch(f" {group}"[: LABEL - 1].ljust(LABEL), "muted")]
+    line = [Touch(group[: LABEL - 1].ljust(LABEL), "muted")]
     filled = covered(marks, frame.start, frame.end, frame.width - LABEL)
     for on, same in groupby(filled):
         width = len(list(same))
@@ -160,16 +160,19 @@ def legend(charts: Iterable[Chart], frame: Frame) -> Line:
     shown = list(charts)
     kinds = {one.kind for chart in shown for lane in chart.lanes for one in lane}
     marks = {mark.kind for chart in shown for row in chart.marks for mark in row}
-    line: Line = [Touch(" " * LABEL, "muted")]
+    line: Line = []
     for kind in KINDS:
         if kind in kinds:
-            line += [Touch(f" {kind} ", "action", 0, kind), Touch(f" {KIND_WORDS[kind]}  ", "muted")]
+            line += [
+                Touch(f" {kind} ", "action", 0, kind),
+                Touch(f" {KIND_WORDS[kind].replace('gradient', 'grad')} ", "muted"),
+            ]
     line += [Touch(frame.idle * 2, "idle"), Touch(" waiting", "muted")]
     if "message" in marks:
-        line += [Touch("  ", "muted"), Touch(MARK_GLYPHS["message"], "message"), Touch(" message", "muted")]
+        line += [Touch(" ", "muted"), Touch(MARK_GLYPHS["message"], "message"), Touch(" message", "muted")]
     if "collective" in marks or any(any(chart.traffic) for chart in shown):
         glyph = Touch(MARK_GLYPHS["collective"], "collective")
-        line += [Touch("  ", "muted"), glyph, Touch(" collective", "muted")]
+        line += [Touch(" ", "muted"), glyph, Touch(" collective", "muted")]
     return line
 
 
