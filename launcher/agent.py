@@ -10,7 +10,6 @@ torch is imported inside functions: multiprocessing may run this module again in
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -21,15 +20,13 @@ import multiprocessing.resource_tracker
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher import lifeline, rank
+from launcher import lifeline, rank, torchrun
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
 from launcher.protocol import Warm
@@ -43,7 +40,6 @@ LOCAL_ADDRESS = "127.0.0.1"
 MONITOR_INTERVAL_S = 0.05
 RENDEZVOUS_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 3
-LOGS_INTERVAL_S = 0.1
 BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
 """What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
 AFTER_LABS = ["launcher.preloaded"]
@@ -176,52 +172,6 @@ class Elastic:
         return self._codes
 
 
-def torchrun_command(command: Sequence[str], logs: Path) -> list[str]:
-    """Return `command` (`torchrun` first) as this interpreter's own torchrun, one log file a rank."""
-    wrapper = [sys.executable, "-P", "-m", "launcher.lifeline", str(os.getpid())]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--log-dir", str(logs), "--redirects", "3"]
-    return [*wrapper, *torchrun, *command[1:]]
-
-
-def collect_logs(logs: Path, folder: Path, *, finished: bool) -> None:
-    """Give torchrun's log files the names that they have in every run's folder.
-
-    While it runs by links, so that they can be followed under those names; at the end they are moved.
-    """
-    for stream in ("stdout", "stderr"):
-        for log in logs.glob(f"*/attempt_0/*/{stream}.log"):
-            target = rank.log_path(folder, int(log.parent.name), stream)
-            if finished:
-                log.replace(target)
-            elif not target.is_symlink():
-                target.symlink_to(log)
-    if finished:
-        shutil.rmtree(logs, ignore_errors=True)
-
-
-def run_torchrun(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
-    """Run the request's `torchrun` command as a child; torchrun keeps its ranks' exit codes to itself."""
-    folder = Path(control.request.folder)
-    logs = folder / "torchrun"
-    with (folder / "torchrun.log").open("wb") as output:
-        process = subprocess.Popen(
-            torchrun_command(control.request.command, logs),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **rank_environment(control, telemetry)},
-            process_group=0,
-        )
-        control.launched([process.pid])
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(LOGS_INTERVAL_S)
-                break
-            collect_logs(logs, folder, finished=False)
-    collect_logs(logs, folder, finished=True)
-    return {}
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until asked to quit or until stdin ends."""
     began = time.monotonic()
@@ -261,8 +211,9 @@ def _launcher() -> Launch:
     elastic = Elastic()
 
     def launch(control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
-        start = run_torchrun if control.request.launcher == "torchrun" else elastic.launch
-        return start(control, telemetry)
+        if control.request.launcher == "torchrun":
+            return torchrun.run(control, rank_environment(control, telemetry))
+        return elastic.launch(control, telemetry)
 
     return launch
 

@@ -23,6 +23,8 @@ FAILURE_MOMENT_S = 1.0
 """How long the other ranks may still report after the first failure."""
 VANISHED_MOMENT_S = 2.0
 """How long ranks may take to leave once one of them is gone."""
+TORCHRUN_MOMENT_S = 2.0
+"""How long `torchrun` may take to end the other ranks itself and to print how the first one went."""
 STACKS_MOMENT_S = 0.5
 """How long ranks may take to send their stacks when the time limit has passed."""
 TERM_GRACE_S = 2.0
@@ -119,6 +121,8 @@ class RunControl:
             self._failed.add(rank)
             everyone = rank < 0 or len(self._failed) >= self.request.world_size
             moment = 0.0 if everyone else FAILURE_MOMENT_S
+            if rank >= 0 and self.request.launcher == "torchrun":
+                moment = TORCHRUN_MOMENT_S
             self._end_at = min(self._end_at, time.monotonic() + moment)
             self._changed.notify()
         if first and not everyone:

@@ -174,6 +174,17 @@ class TestUnderTorchrun:
         assert failure is not None
         assert (failure.rank, failure.kind) == (1, "exception")
 
+    def test_a_rank_is_killed(self, runner: Runner) -> None:
+        run = self.start(runner, "hang", 0)
+        run.all_ready()
+        lifeline.send(run.rank(1), signal.SIGKILL)
+        assert run.finished().exit_code == 3
+        run.gone()
+        failure = run.result().failure
+        assert failure is not None
+        assert (failure.rank, failure.kind) == (1, "signal")
+        assert failure.message == "rank 1 was killed by SIGKILL"
+
     @pytest.mark.parametrize("act", ["hang", "children", "ignore"])
     def test_a_stop_request(self, runner: Runner, act: str) -> None:
         run = self.start(runner, act, 1)
