@@ -137,6 +137,20 @@ def test_the_archive_is_bounded() -> None:
     assert [(one.text, one.start, one.end) for one in chart.lanes[0]] == [("0F0", 0, 1), ("0B0", 1, 2)]
 
 
+def test_a_large_step_is_searched_for_messages_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.views.gantt.MARKED_LIVE", 3)
+    plan, *spans = events_of("gpipe", 2, 2, steps=1)
+    late = [
+        msgspec.structs.replace(span, t=span.t + 2 * MS) if span.rank == 1 and span.action == "1F0" else span
+        for span in spans
+        if isinstance(span, Span)
+    ]
+    view = view_of([plan, *late[:-1]], 2)
+    assert not any(view.snapshot().steps[0].marks)
+    view.feed(late[-1])
+    assert [mark.name for mark in view.snapshot().steps[0].marks_of(1)] == ["from rank 0"]
+
+
 def test_a_span_of_a_step_long_gone_is_passed_over() -> None:
     events = events_of("1f1b", 2, 2, steps=30)
     view = view_of(events, 2)

@@ -68,6 +68,7 @@ class GanttPane(Pane[GanttSnapshot]):
         self._rows: list[int] = []
         """The line of each lane."""
         self._plans: dict[str, tuple[Chart, Chart]] = {}
+        self._lines: dict[int, tuple[Chart, tuple[object, ...], list[Line]]] = {}
 
     def lines(self, snapshot: GanttSnapshot, width: int, height: int) -> list[Line]:
         """Return both charts with their measures, the time axis, and the action under the cursor."""
@@ -81,15 +82,24 @@ class GanttPane(Pane[GanttSnapshot]):
         self._rows = []
         offset = 0
         for title, chart in charts:
-            cursor = self._cursor(chart, offset)
-            path = critical_path(chart) if self.shows_path else None
             lines += map(coloured, picture.heading(title, chart, width))
-            groups = chart.groups() if self.shows_traffic else ()
-            drawn = picture.lanes(chart, frame, cursor, None if path is None else {*path}, groups)
-            self._rows += (len(lines) + rank * (1 + len(groups)) for rank in range(len(chart.lanes)))
-            lines += map(coloured, drawn)
+            each = 1 + len(chart.groups()) if self.shows_traffic else 1
+            self._rows += (len(lines) + rank * each for rank in range(len(chart.lanes)))
+            lines += self._drawn_lanes(chart, frame, offset)
             offset += len(chart.lanes)
         return [*lines, coloured(picture.axis(frame)), self._detail([chart for _, chart in charts], frame)]
+
+    def _drawn_lanes(self, chart: Chart, frame: Frame, offset: int) -> list[Line]:
+        """A chart's lanes; the plan's stay as they are while the measured step goes on."""
+        cursor = self._cursor(chart, offset)
+        how = (frame, cursor, self.shows_path, self.shows_traffic)
+        known = self._lines.get(offset)
+        if known is None or known[0] is not chart or known[1] != how:
+            path = {*critical_path(chart)} if self.shows_path else None
+            groups = chart.groups() if self.shows_traffic else ()
+            drawn = [coloured(line) for line in picture.lanes(chart, frame, cursor, path, groups)]
+            known = self._lines[offset] = (chart, how, drawn)
+        return known[2]
 
     def _charts(self, snapshot: GanttSnapshot) -> list[tuple[str, Chart]]:
         """The two charts, one above the other, each with its title."""

@@ -13,12 +13,14 @@ from launcher.events import AnyEvent, Plan, Span
 from launcher.rundir import Manifest
 from workbench.views.base import View
 from workbench.views.gantt_archive import NS_A_MS, Archive, Measured
-from workbench.views.gantt_chart import Chart, Lane, Mark, chart_of, gantt_action
+from workbench.views.gantt_chart import Chart, GanttAction, Lane, Mark, chart_of, gantt_action
 
 STEPS_KEPT = 8
 LANES_AT_MOST = 64
 COLLECTIVES_A_STEP = 512
 EARLY_AT_MOST = 256
+MARKED_LIVE = 1024
+"""Actions of a step up to which messages are looked for while it goes on; in a larger one, at its end."""
 NO_COLLECTIVES = ("send", "recv", "barrier")
 """Messages are read off the actions that wait for them; a barrier moves nothing."""
 
@@ -62,6 +64,8 @@ class _Step:
         self.collectives: list[list[Span]] = [[] for _ in range(world_size)]
         self.whole = False
         self._chart: Chart | None = None
+        self._origin = 0
+        self._made: list[list[GanttAction]] = [[] for _ in range(world_size)]
 
     def add(self, rank: int, action: Action, start: int, end: int) -> None:
         self.lanes[rank].append((action, start, end))
@@ -79,17 +83,26 @@ class _Step:
     def chart(self) -> Chart:
         """The chart, made anew only where something came since."""
         if self._chart is None:
-            origin = min((start for lane in self.lanes for _, start, _ in lane), default=0)
-            lanes: tuple[Lane, ...] = tuple(
-                tuple(
-                    gantt_action(action, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
-                    for action, t0, t1 in lane
-                )
-                for lane in self.lanes
-            )
+            origin = min((lane[0][1] for lane in self.lanes if lane), default=0)
+            lanes = self._lanes(origin)
             marks = [[_collective(span, origin) for span in told] for told in self.collectives]
-            self._chart = chart_of(lanes, whole=self.whole, step=self.step, collectives=marks)
+            small = sum(map(len, lanes)) <= MARKED_LIVE
+            self._chart = chart_of(
+                lanes, whole=self.whole, step=self.step, collectives=marks, messages=self.whole or small
+            )
         return self._chart
+
+    def _lanes(self, origin: int) -> tuple[Lane, ...]:
+        """The lanes in ms; only what is new is computed while the step's first moment stays the same."""
+        if origin != self._origin:
+            self._origin = origin
+            self._made = [[] for _ in self.lanes]
+        for made, lane in zip(self._made, self.lanes, strict=True):
+            made += (
+                gantt_action(action, (t0 - origin) / NS_A_MS, (t1 - origin) / NS_A_MS)
+                for action, t0, t1 in lane[len(made) :]
+            )
+        return tuple(map(tuple, self._made))
 
 
 class GanttView(View[GanttSnapshot]):

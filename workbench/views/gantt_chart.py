@@ -98,12 +98,16 @@ def chart_of(
     whole: bool,
     step: int = -1,
     collectives: Sequence[Sequence[Mark]] = (),
+    messages: bool = True,
 ) -> Chart:
-    """Return the chart of these lanes; `collectives` are the marks, by rank, that spans told of."""
+    """Return the chart of these lanes; `collectives` are the marks, by rank, that spans told of.
+
+    Without `messages` none are looked for, which saves time while a large step goes on.
+    """
     found = []
-    for rank, messages in enumerate(messages_of(lanes)):
+    for rank, arrived in enumerate(messages_of(lanes) if messages else [[]] * len(lanes)):
         told = collectives[rank] if rank < len(collectives) else ()
-        found.append(_in_gaps(lanes[rank], [*messages, *told]))
+        found.append(_in_gaps(lanes[rank], [*arrived, *told]) if arrived or told else ())
     traffic = tuple(tuple(sorted(told, key=lambda mark: mark.start)) for told in collectives)
     return Chart(lanes, measures_of(lanes) if whole else None, step, tuple(found), traffic)
 
