@@ -110,12 +110,13 @@ def pipeline_bytes(rows: int, dim: int, stages: int) -> int:
 def advice(tensor_bytes: float, pipeline: float, layers: int, world_size: int) -> str:
     """Say in one sentence which of the two this model suits, and why."""
     ratio = tensor_bytes / pipeline if pipeline else float("inf")
+    both = f"by tensors a rank sends {tensor_bytes:.0f} B a step, by stages {pipeline} B; "
     if layers < world_size:
-        return (
+        return both + (
             f"{layers} layers do not fill {world_size} stages: wide and shallow, split it by tensors "
             f"although it sends {ratio:.0f} times the bytes"
         )
-    return (
+    return both + (
         f"deep enough for {world_size} stages: a pipeline would send {ratio:.0f} times fewer bytes, "
         "if there are micro-batches enough to fill it"
     )

@@ -62,6 +62,9 @@ def run(ctx: Context, params: ZeroParams) -> None:
         kept = sum(size for parameter, size in drawn if parameter() is not None)
         proofs.check_freed(ctx, kept, proof)
     proofs.check_traffic(ctx, setting, journal)
+    if params.offload:
+        tensors = [*(held.tensor for held in stage.held()), *stage.state()]
+        proofs.check_home(ctx, sum(tensor.device.type != "cpu" for tensor in tensors), proof)
     lone = train_alone(ctx, params, task, start, proof)
     proofs.check_equal(ctx, params, setting, journal, proof, lone)
     proofs.check_parameters(ctx, params, start, after, lone.parameters, proof)
@@ -142,7 +145,9 @@ def note_gradients(ctx: Context, stage: Stage, setting: theory.Setting, journal:
     """Keep the first step's mean gradients of what this rank optimizes, and tell where they lie."""
     for held in stage.held():
         assert held.gradient is not None
-        journal.first_gradients.append((held.name, held.start, held.stop, held.gradient.clone()))
+        journal.first_gradients.append(
+            (held.name, held.start, held.stop, held.gradient.to(ctx.device, copy=True))
+        )
     tell_held(ctx, stage, setting, "gradient")
 
 

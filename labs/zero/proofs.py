@@ -95,6 +95,20 @@ def check_freed(ctx: Context, kept: int, proof: Comms) -> None:
         )
 
 
+def check_home(ctx: Context, elsewhere: int, proof: Comms) -> None:
+    """Demand that no shard and no optimizer state is anywhere but in the CPU's memory, on any rank."""
+    (total,) = over_ranks(proof, [float(elsewhere)], "sum")
+    if ctx.rank == 0:
+        ctx.check(
+            "memory: shards live on the CPU",
+            total == 0,
+            measured=int(total),
+            expected=0,
+            unit="tensors elsewhere",
+            shows="offloaded, parameters' shards and optimizer state take no memory of the GPU",
+        )
+
+
 def check_traffic(ctx: Context, setting: theory.Setting, journal: Journal) -> None:
     """Compare what rank 0 sent in a step, axis by axis, with so many times Psi (n-1)/n elements."""
     if ctx.rank != 0:

@@ -89,6 +89,12 @@ def validate(params: ZeroParams, world_size: int) -> None:
         raise ParameterError("--dim", f"{params.dim} does not divide into {params.heads} heads of even width")
     if params.offload and theory.SHARDED[params.stage] < 3:
         raise ParameterError("--offload", "moves shards of parameters; give --stage 3, fsdp2 or hsdp with it")
+    if params.offload and params.clip and params.stage == "fsdp2":
+        raise ParameterError(
+            "--clip",
+            "PyTorch's clipping cannot sum shards that --offload keeps on the CPU; "
+            "give --stage 3, or leave one of the two out",
+        )
 
 
 def _validate_group(params: ZeroParams, world_size: int) -> None:

@@ -162,9 +162,10 @@ class TorchSharded(Stage):
                 yield Held(name, p.numel(), start, stop, local(p.detach()), gradient)
 
     def full_parameters(self) -> dict[str, Tensor]:
-        """Gathered from all ranks."""
+        """Gathered from all ranks, on the device on which they talk."""
+        found: dict[str, Tensor] = {}
         with Booked(self.comms), torch.no_grad():
-            return {
-                name: p.full_tensor().clone() if isinstance(p, DTensor) else p.detach().clone()
-                for name, p in self.module.named_parameters()
-            }
+            for name, parameter in self.module.named_parameters():
+                held = parameter.to(self.comms.recorder.device)
+                found[name] = (held.full_tensor() if isinstance(held, DTensor) else held).clone()
+        return found

@@ -67,4 +67,6 @@ def test_sequence_parallel_sends_the_same_bytes_but_for_the_norms() -> None:
 
 def test_advice_names_the_better_cut() -> None:
     assert "wide and shallow" in theory.advice(100.0, 10, layers=2, world_size=4)
-    assert "10 times fewer" in theory.advice(100.0, 10, layers=8, world_size=4)
+    deep = theory.advice(100.0, 10, layers=8, world_size=4)
+    assert "10 times fewer" in deep
+    assert "100 B a step, by stages 10 B" in deep

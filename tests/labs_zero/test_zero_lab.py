@@ -38,7 +38,7 @@ def run(stage: str, world_size: int = 3, broken: Any = None, **more: Any) -> Any
         ("hsdp", 4, {"clip": 0.001, "accumulate": 2}),
         ("0", 2, {**TEXT, "precision": "bf16", "clip": 0.5}),
         ("2", 2, {**TEXT, "precision": "bf16", "clip": 0.5, "accumulate": 2}),
-        ("3", 2, {**TEXT, "precision": "bf16"}),
+        ("3", 2, {**TEXT, "precision": "bf16", "offload": True}),
         ("fsdp2", 2, {**TEXT, "precision": "bf16", "accumulate": 2}),
     ],
 )
@@ -131,6 +131,13 @@ def keep_what_was_cut() -> None:
     ShardUnit.__init__ = remember  # type: ignore[method-assign, assignment]
 
 
+def state_elsewhere() -> None:
+    """Optimizer state on another device than the CPU, when it should be offloaded."""
+    from labs.zero.stages import FullySharded
+
+    FullySharded.state = lambda self: [torch.empty(1, device="meta")]  # type: ignore[method-assign]
+
+
 def twin_sums() -> None:
     """fully_shard with a reduce-scatter that adds where it should average."""
     from labs.zero import twin
@@ -145,6 +152,7 @@ def twin_sums() -> None:
         ("3", keep_the_last_micro_batch, "gradients equal one process", {"accumulate": 2}),
         ("hsdp", replicas_apart, "traffic of a step over replicate", {"shard_group": 1}),
         ("3", keep_what_was_cut, "memory: whole parameters let go", {}),
+        ("3", state_elsewhere, "memory: shards live on the CPU", {"offload": True}),
         ("fsdp2", twin_sums, "gradients equal one process", {}),
     ],
 )
@@ -236,6 +244,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"stage": "3", "shard_group": "2"}, 4, r"--shard-group.*--stage hsdp"),
         ({"model": "lm", "heads": "3"}, 4, r"--dim.*3 heads"),
         ({"stage": "2", "offload": True}, 4, r"--offload.*--stage 3"),
+        ({"stage": "fsdp2", "offload": True, "clip": "1"}, 4, r"--clip.*--stage 3"),
         ({"precision": "fp16"}, 4, r"--precision.*bf16"),
         ({"clip": "-1"}, 4, r"--clip"),
     ]
