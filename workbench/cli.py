@@ -177,13 +177,15 @@ def _check_page(page: str, given: dict[str, str | bool]) -> None:
     Raises:
         ParameterError: naming the flag.
     """
-    if given.get("json") and page not in ("list", "runs", "doctor"):
-        raise ParameterError("--json", "goes with --run LAB, --list, --runs and --doctor")
-    if given.get("runs_dir") and page in ("list", "version"):
+    if given.get("json") and page not in ("list", "runs", "progress", "doctor"):
+        raise ParameterError("--json", "goes with --run LAB, --list, --runs, --progress and --doctor")
+    if given.get("runs_dir") and page in ("list", "version", "progress", "reset"):
         raise ParameterError("--runs-dir", f"does not go with --{page}")
     for name in usage.EXPORT_ONLY:
         if name in given and page != "export":
             raise ParameterError(f"--{name}", "goes with --export RUN")
+    if given.get("reset") == "":
+        raise ParameterError("--reset", "needs a lab or an exercise; workbench --progress lists them")
     if given.get("gantt") and page != "replay":
         raise ParameterError("--gantt", "goes with --run LAB and with --replay RUN")
     if page not in ("app", "replay", "attach"):
@@ -238,6 +240,21 @@ def _stop(flags: usage.PageFlags) -> int:
     return elsewhere.stop(runs.resolve(flags.stop, session.runs_dir_of(flags.runs_dir), "--stop"))
 
 
+def _progress(flags: usage.PageFlags) -> int:
+    from workbench import course_map
+    from workbench.course import Course
+
+    course = Course()
+    if flags.reset:
+        say(course_map.reset(course, flags.reset))
+    else:
+        found = course_map.stops(course)
+        say(course_map.as_json(found, course) if flags.json else course_map.page(found, course))
+    if course.problem:
+        tell(course.problem)
+    return OK
+
+
 def _export(flags: usage.PageFlags) -> int:
     from workbench import runs, session
     from workbench.exports import formats
@@ -288,7 +305,7 @@ def _app(flags: usage.PageFlags) -> int:
     return run_app(options, opened)
 
 
-WITHOUT_SETTINGS = ("list", "version", "doctor")
+WITHOUT_SETTINGS = ("list", "version", "progress", "reset", "doctor")
 """Pages that work whatever is wrong with the settings; the doctor says what that is."""
 PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "list": _list,
@@ -299,5 +316,7 @@ PAGES: dict[str, Callable[[usage.PageFlags], int]] = {
     "attach": _app,
     "stop": _stop,
     "export": _export,
+    "progress": _progress,
+    "reset": _progress,
     "app": _app,
 }

@@ -65,7 +65,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         ExpressionError: a form that is not allowed, an unknown name, or an operation that fails.
     """
     try:
-        return _value(ast.parse(text, mode="eval").body, names)
+        return _value(ast.parse(" ".join(text.split("\n")).strip(), mode="eval").body, names)
     except SyntaxError as error:
         raise ExpressionError(f"{text!r} cannot be read: {error.msg}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -94,9 +94,17 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
     gantt: Annotated[bool, Meta(description="with --replay: print the schedule as text and open nothing")] = (
         False
     )
+    progress: Annotated[
+        bool, Meta(description="the course: its labs and exercises, and how far you are in them")
+    ] = False
+    reset: Annotated[
+        str, Meta(description="set a lab or an exercise back to open", extra={"unit": "NAME"})
+    ] = ""
     doctor: Annotated[bool, Meta(description="what this machine has, and what is wrong with it")] = False
     version: Annotated[bool, Meta(description="the version")] = False
-    json: Annotated[bool, Meta(description="the page as JSON (--list, --runs, --doctor)")] = False
+    json: Annotated[
+        bool, Meta(description="the page as JSON (--list, --runs, --progress, --doctor)")
+    ] = False
     runs_dir: Annotated[str, Meta(description="folder in which runs are kept", extra={"unit": "DIR"})] = ""
     ascii: Annotated[bool, Meta(description="draw with ASCII characters alone")] = False
     mouse: Annotated[bool, Meta(description="listen to the mouse")] = True
@@ -113,7 +121,7 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
 
 
 APP_ONLY = ("ascii", "mouse", "refresh", "theme")
-PAGES = ("list", "runs", "replay", "attach", "stop", "export", "doctor", "version")
+PAGES = ("list", "runs", "replay", "attach", "stop", "export", "progress", "reset", "doctor", "version")
 EXPORT_ONLY = ("format", "output")
 OF_A_RUN = ("replay", "attach", "stop", "export")
 """The pages whose value names a run."""
@@ -139,6 +147,8 @@ def overview() -> str:
         "workbench --attach RUN                   watch a run that another process started",
         "workbench --stop RUN                     end a run, whoever started it",
         "workbench --export RUN [--format FORMAT] [--output F]   write a run for other programs",
+        "workbench --progress [--json]            the course, and how far you are in it",
+        "workbench --reset NAME                   set a lab or an exercise back to open",
         "workbench --doctor [--json]              what this machine has",
         "workbench --version",
         "",

@@ -20,6 +20,7 @@ from labs.exercises import EXIT_CODES, Exercise, Verdict, exercise_of
 from labs.params import ParameterError
 from workbench import exercises
 from workbench.console import say, tell
+from workbench.course import Course
 from workbench.exercises import Checker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -64,6 +65,7 @@ def show_exercise(name: str, hint: int = 0) -> int:
     folder = Path(exercises.FOLDER)
     there = exercises.path_of(name, folder).exists()
     path = exercises.copy_stub(name, folder)
+    remember(exercise)
     say(f"{exercise.title} ({exercise.ranks} ranks, about {exercise.minutes} minutes)\n\n{exercise.text}\n")
     say(f"{path} {'is yours already and stays as it is' if there else 'is yours: write your code there'}.")
     say(f"Check it:  workbench --check {exercise.name}")
@@ -84,6 +86,7 @@ def check(name: str, file: str, *, watch: bool, as_json: bool) -> int:
 
     def show(verdict: Verdict) -> None:
         say(to_json(verdict) if as_json else render(exercise, path, verdict))
+        remember(exercise, verdict)
 
     try:
         with ending() as signals, Checker() as checker:
@@ -95,6 +98,17 @@ def check(name: str, file: str, *, watch: bool, as_json: bool) -> int:
             return 128 + signals[0] if signals else verdict.exit_code
     except Ended as signalled:
         return signalled.exit_code
+
+
+def remember(exercise: Exercise, verdict: Verdict | None = None) -> None:
+    """Keep in the progress file that an exercise was begun, or what its check came to."""
+    course = Course()
+    if verdict is None:
+        course.begun(exercise.name)
+    else:
+        course.checked(exercise.name, passed=verdict.passed)
+    if course.problem:
+        tell(f"workbench: {course.problem}")
 
 
 def follow(

@@ -13,8 +13,11 @@ from workbench import guides, usage
 from workbench.answers import names, read_answer, row_of, theory
 from workbench.expressions import evaluate
 from workbench.guides import Guide, GuideError, parse_guide
+from workbench.panes.prose import blocks
 
-LABS = [lab for lab in catalog() if "\n## read: " in guides.read(lab)]
+LABS = list(catalog())
+COLUMNS = 54
+"""What a guide beside the panes of a terminal of 120 columns has."""
 GUIDE = """---
 title: Data parallel
 minutes: 5
@@ -42,6 +45,7 @@ why = "A flag a tensor."
 ```toml
 name = "plain"
 nproc = 4
+dim = 128
 ```
 """
 
@@ -72,8 +76,14 @@ class TestEveryGuide:
         assert 5 <= guide.minutes <= 60
         assert guide.texts
 
+    def test_its_diagrams_fit_beside_the_panes(self, lab: str) -> None:
+        for step in guides.load(spec_of(lab)).steps:
+            for kind, lines in blocks(step.text):
+                if kind == "as it is":
+                    assert max(map(len, lines)) <= COLUMNS, (step.id, max(lines, key=len))
+
     def test_its_prerequisites_come_before_it(self, lab: str) -> None:
-        before = list(catalog())[: list(catalog()).index(lab)]
+        before = LABS[: LABS.index(lab)]
         assert set(guides.load(spec_of(lab)).prerequisites) <= set(before)
 
     def test_theory_answers_every_prediction(self, lab: str) -> None:

@@ -19,7 +19,7 @@ from workbench.headless import Headless, Inbox
 from workbench.machine import Machine, probe
 from workbench.study import Study
 
-ON_TIME = {"measured bubble is the simulated one"}
+ON_TIME = ("measured bubble is the simulated one", "t = alpha + S/beta fits", "take as long as all together")
 """Checks about time: on a busy machine they may be red, and the guides say so."""
 SLOWEST = 20.0
 """How far a measured time may be from theory on a busy machine, as a factor."""
@@ -58,16 +58,16 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("lab", [lab for lab in catalog() if "\n## read: " in guides.read(lab)])
+@pytest.mark.parametrize("lab", list(catalog()))
 def test_every_run_of_the_guide_measures_what_theory_says(lab: str, warm: Warm, tmp_path: Path) -> None:
     guide = guides.load(spec_of(lab))
     course = Course(tmp_path / "progress.json")
     study = Study(guide, course)
     for setup in guide.runs.values():
         result = warm.run(guide, setup)
-        red = {check.name for check in result.checks if not check.passed}
+        red = [c.name for c in result.checks if not c.passed and not c.name.endswith(ON_TIME)]
         assert result.exit_code in (0, 1), result.failure
-        assert red <= ON_TIME, red
+        assert not red
         assert [step.setup for step in study.finished(result, setup.seed)] == [setup]
         compare(guide, setup, result)
     for step in guide.questions:
