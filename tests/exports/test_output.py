@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from launcher.events import Span, encode
 from tests.app.recording import START
 from tests.cli.command import workbench
 from tests.exports.runs import data_parallel_run, pipeline_run
+from workbench import headless
 from workbench.cli import main
 from workbench.exports import formats, output, tables
 from workbench.exports.formats import FORMATS, export
@@ -126,6 +129,19 @@ def test_a_run_without_a_schedule_has_no_picture(tmp_path: Path, capsys: pytest.
     run = data_parallel_run(tmp_path / "run")
     assert main(["--replay", str(run), "--gantt"]) == 2
     assert "told no schedule" in capsys.readouterr().err
+
+
+def test_the_schedule_stands_above_the_verdict_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that ended before it told a schedule, one line says so and the verdict still comes."""
+    show: Any = headless._show_schedule
+    show(SimpleNamespace(folder=pipeline_run(tmp_path / "pp")))
+    assert capsys.readouterr().out.startswith("planned 1f1b  660 ms")
+    show(SimpleNamespace(folder=data_parallel_run(tmp_path / "dp")))
+    done = capsys.readouterr()
+    assert (done.out, done.err.count("\n")) == ("", 1)
+    assert "told no schedule" in done.err
 
 
 def test_exports_stream(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labs.parallel.schedule_actions import Action
 from labs.parallel.schedule_simulator import Costs, simulate
@@ -16,7 +18,7 @@ from launcher.events import AnyEvent, Plan, Span
 from tests.views.test_gantt import MS, events_of, snapshot_of, view_of
 from workbench.views.gantt import GanttSnapshot
 from workbench.views.gantt_archive import Archive
-from workbench.views.gantt_chart import Chart, cells, chart_of, critical_path, gantt_action
+from workbench.views.gantt_chart import Chart, Mark, cells, chart_of, critical_path, gantt_action
 from workbench.views.gantt_compare import costs_of, others, plan_of, shape_of
 from workbench.views.gantt_picture import Frame, details, lanes, legend, printed
 
@@ -111,6 +113,24 @@ def test_marks_never_hide_an_action() -> None:
     found = chart_of(((action,),), whole=True, collectives=[[], []]).lanes[0]
     runs = cells(found, 0.0, 20.0, 4)
     assert [(run.width, run.action is action) for run in runs] == [(2, False), (2, True)]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=8),
+    st.lists(st.tuples(st.integers(-5, 99), st.integers(0, 30)), max_size=8),
+)
+def test_marks_lie_between_actions_in_order(lane: list[tuple[int, int]], told: list[tuple[int, int]]) -> None:
+    actions, now = [], 0
+    for index, (gap, length) in enumerate(lane):
+        actions.append(gantt_action(Action(0, "F", index), now + gap, now + gap + length))
+        now += gap + length
+    marks = [Mark("collective", "all_reduce", start, start + length) for start, length in told]
+    chart = chart_of((tuple(actions),), whole=False, collectives=[marks])
+    busy = {moment for one in actions for moment in range(int(one.start), int(one.end))}
+    covered_by = [moment for mark in chart.marks_of(0) for moment in range(int(mark.start), int(mark.end))]
+    wanted = {moment for start, length in told for moment in range(max(0, start), start + length)}
+    assert covered_by == sorted(wanted - busy)
 
 
 def test_old_steps_are_still_known() -> None:
