@@ -108,7 +108,7 @@ class Tail:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self.position += len(whole)
-        return whole.splitlines()
+        return whole.split(b"\n")[:-1]
 
     @property
     def behind(self) -> int:
