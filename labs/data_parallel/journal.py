@@ -22,6 +22,8 @@ class Journal:
     """Of all parameters after the step; by step, by rank."""
     first_gradients: list[Tensor] = field(default_factory=list)
     """The averaged gradients of step 0, on this rank."""
+    compared: list[Tensor] = field(default_factory=list)
+    """The parameters of this rank after the last step that one process repeats."""
     dtypes: tuple[torch.dtype, torch.dtype] = (torch.float32, torch.float32)
     """Of the model's output, and of the gradients that travelled."""
     all_reduced_bytes: int = 0

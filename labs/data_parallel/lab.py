@@ -43,7 +43,7 @@ def run(ctx: Context, params: DataParallelParams) -> None:
         measures.check_reads(ctx, subject.reader, proof)
     lone = train_alone(ctx, params, subject, copy.deepcopy(start), proof)
     if lone is not None:
-        proofs.check_equal(ctx, params, journal, module, start, lone)
+        proofs.check_equal(ctx, params, journal, start, lone)
 
 
 def replicate(module: nn.Module, comms: Comms, params: DataParallelParams) -> Replicated:

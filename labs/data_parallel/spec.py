@@ -62,7 +62,7 @@ class DataParallelParams(msgspec.Struct, frozen=True, kw_only=True):
     layers: Annotated[int, Meta(ge=1, le=64, description="layers of the model")] = 4
     heads: Annotated[int, Meta(ge=1, le=128, description="attention heads (lm)")] = 4
     context: Annotated[int, Meta(ge=2, le=4096, description="bytes in a sequence (lm)")] = 32
-    lr: Annotated[float, Meta(gt=0, le=10, description="learning rate of AdamW")] = 3e-3
+    lr: Annotated[float, Meta(gt=0, le=10, description="learning rate of AdamW")] = 2e-3
     pace_ms: Annotated[
         float,
         Meta(

@@ -58,6 +58,8 @@ def train(
         with ctx.span("optimizer", "AdamW"):
             scaler.step(optimizer)
             optimizer.zero_grad()
+        if step + 1 == compared_steps(params):
+            journal.compared = [parameter.detach().clone() for parameter in replica.module.parameters()]
         note(ctx, journal, replica.module, sum(losses) / len(losses), params.batch, proof)
         told = tell_reads(ctx, params, subject, told)
     return journal
@@ -94,6 +96,11 @@ def one_batch(
     return loss.item()
 
 
+def compared_steps(params: DataParallelParams) -> int:
+    """Return how many steps one process repeats."""
+    return min(params.steps, theory.COMPARED_STEPS)
+
+
 def gradient_dtype(module: nn.Module) -> torch.dtype:
     """Return the dtype of the gradients, those of the first parameter that has one."""
     return next(p.grad.dtype for p in module.parameters() if p.grad is not None)
@@ -102,7 +109,7 @@ def gradient_dtype(module: nn.Module) -> torch.dtype:
 def train_alone(
     ctx: Context, params: DataParallelParams, subject: Subject, module: nn.Module, proof: Comms
 ) -> Lone | None:
-    """Train on whole batches on rank 0 (others return None), with no parallelism whatsoever.
+    """Train the first steps on whole batches on rank 0 (others return None), with no parallelism whatsoever.
 
     The others meet rank 0 at a barrier after each step, so that a long training is not taken for a hang.
     """
@@ -111,7 +118,7 @@ def train_alone(
     optimizer: Optimizer = AdamW(module.parameters(), lr=params.lr)
     scaler = Scaler(ctx.device, params.precision)
     wholes = subject.wholes()
-    for step in range(params.steps):
+    for step in range(compared_steps(params)):
         if ctx.rank == 0:
             with ctx.span("compute", "one process"):
                 inputs, targets = next(wholes)
