@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import traceback
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,7 +17,7 @@ class MissingError(ValueError):
 
 
 def load(file: Path, functions: tuple[str, ...]) -> ModuleType:
-    """Run the learner's file as a module of its own, unknown to `sys.modules`.
+    """Run the learner's file as a module of its own; it may import files that lie beside it.
 
     Raises:
         MissingError: it does not define the functions; the message says what it defines.
@@ -24,6 +25,9 @@ def load(file: Path, functions: tuple[str, ...]) -> ModuleType:
     """
     module = ModuleType(f"exercise_{file.stem}")
     module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # last: a file beside it never hides a library
     exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
     missing = [name for name in functions if not callable(getattr(module, name, None))]
     if missing:

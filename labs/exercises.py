@@ -133,7 +133,7 @@ def read(folder: Path) -> Exercise:
         raise ValueError(f"{path}: no front matter between two lines of ---")
     front = dict(line.split(": ", 1) for line in match[1].splitlines())
     text, *rest = _HINT.split(match[2])
-    hints = tuple(hint.strip() for hint in rest[1::2])
+    hints = tuple(hint.strip("\n") for hint in rest[1::2])
     if len(hints) != HINTS or not all(hints):
         raise ValueError(f"{path}: {len(hints)} hints; allowed: {HINTS}, each under its heading `## Hint 1`")
     return Exercise(
@@ -143,7 +143,7 @@ def read(folder: Path) -> Exercise:
         title=front["title"],
         ranks=int(front["ranks"]),
         minutes=int(front["minutes"]),
-        text=text.strip(),
+        text=text.strip("\n"),
         hints=hints,
         folder=folder,
     )

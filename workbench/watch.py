@@ -7,6 +7,7 @@ progress are always ended in order. Loads neither torch nor textual.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import signal
 import textwrap
@@ -25,6 +26,10 @@ from workbench.exercises import Checker
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INDENT = "  "
+MAX_WIDTH = 100
+ITEM = re.compile(r"\n(?=- |\d+\. )")
+MARK = re.compile(r"- |\d+\. ")
+"""A list item begins a line of its own."""
 
 
 class Ended(BaseException):
@@ -60,17 +65,36 @@ def show_exercise(name: str, hint: int = 0) -> int:
     """Copy the stub, unless the learner has it already, and show what to write; or show a hint only."""
     exercise = exercise_of(name)
     if hint:
-        say(f"{exercise.title}: hint {hint} of {len(exercise.hints)}\n\n{exercise.hints[hint - 1]}")
+        say(f"{exercise.title}: hint {hint} of {len(exercise.hints)}\n\n{reflow(exercise.hints[hint - 1])}")
         return 0
     folder = Path(exercises.FOLDER)
     there = exercises.path_of(name, folder).exists()
     path = exercises.copy_stub(name, folder)
     remember(exercise)
-    say(f"{exercise.title} ({exercise.ranks} ranks, about {exercise.minutes} minutes)\n\n{exercise.text}\n")
+    say(f"{exercise.title} ({exercise.ranks} ranks, about {exercise.minutes} minutes)\n")
+    say(reflow(exercise.text) + "\n")
     say(f"{path} {'is yours already and stays as it is' if there else 'is yours: write your code there'}.")
     say(f"Check it:  workbench --check {exercise.name}")
     say(f"Stuck?     workbench --exercise {exercise.name} --hint 1   (of {len(exercise.hints)})")
     return 0
+
+
+def reflow(markdown: str) -> str:
+    """Fill paragraphs and list items to the terminal's width; indented blocks stay as they are."""
+    width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+    shown: list[str] = []
+    for block in markdown.split("\n\n"):
+        if block.startswith("    "):
+            shown.append(block)
+            continue
+        items = [match for match in ITEM.split(block) if match.strip()]
+        filled = []
+        for item in items:
+            mark = MARK.match(item)
+            indent = " " * len(mark[0]) if mark else ""
+            filled.append(textwrap.fill(" ".join(item.split()), width, subsequent_indent=indent))
+        shown.append("\n".join(filled))
+    return "\n\n".join(shown)
 
 
 def check(name: str, file: str, *, watch: bool, as_json: bool) -> int:
@@ -179,5 +203,5 @@ def _learners_part(trace: str, path: Path) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    width = max(60, shutil.get_terminal_size().columns)
-    return textwrap.wrap(text, min(width, 100), initial_indent=INDENT, subsequent_indent=INDENT)
+    width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+    return textwrap.wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)

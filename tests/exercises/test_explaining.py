@@ -12,7 +12,7 @@ from labs.exercise_board import Standing
 from labs.exercise_compare import first_difference
 from labs.exercise_verdict import Report, Told, explain
 from labs.exercises import Exercise, Verdict, exercise_of
-from workbench.watch import render, to_json
+from workbench.watch import reflow, render, to_json
 
 BASE = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
@@ -164,3 +164,18 @@ def test_json_has_the_exit_code() -> None:
     verdict = Verdict(exercise="x", kind="late", message="")
     assert '"exit_code": 3' in to_json(verdict)
     assert '"passed": false' in to_json(verdict)
+
+
+def test_text_is_filled_and_code_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "one two three four\nfive six seven\n\n    a = [1,\n         2]\n\n- first item that is long\n- second"
+    assert reflow(text).splitlines() == [
+        "one two three four five six",
+        "seven",
+        "",
+        "    a = [1,",
+        "         2]",
+        "",
+        "- first item that is long",
+        "- second",
+    ]
