@@ -38,8 +38,9 @@ class Tolerances:
 
 TOLERANCES = {
     "fp32": Tolerances(loss=1e-4, gradient=1e-5, norm=1e-4, drift=1e-3),
-    # bf16 has 8 bits: a product is right to 0.4%, and each rank's sum is rounded before it travels.
-    "bf16": Tolerances(loss=2e-2, gradient=5e-2, norm=2e-2, drift=0.2),
+    # bf16 has 8 bits: a product is right to 0.4%. The embedding's gradient sums over all tokens of a batch in
+    # bf16, in one process most of all, and the ways then part. A wrong factor is off by half or more.
+    "bf16": Tolerances(loss=2e-2, gradient=0.1, norm=0.1, drift=0.2),
 }
 
 
