@@ -73,6 +73,10 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
         """Return what to draw in `width` cells; `height` lines are in view, more can be scrolled to."""
         raise NotImplementedError
 
+    def chosen_span(self) -> str:
+        """Return the name of the span under this pane's cursor; empty where it has none."""
+        return ""
+
     def text(self) -> str:
         """Return all its lines without colours, for a file or the clipboard."""
         return "\n".join(strip.text.rstrip() for strip in self._strips)

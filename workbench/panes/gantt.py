@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.events import Key
 
+from labs.parallel.schedule_actions import KIND_NAMES
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.gantt_ink import coloured
@@ -159,6 +160,14 @@ class GanttPane(Pane[GanttSnapshot]):
                 return [ink(fit(text, frame.width, self.glyphs.ellipsis), palette.STRONG)]
             offset += len(chart.lanes)
         return coloured(picture.legend(charts, frame))
+
+    def chosen_span(self) -> str:
+        """Return what the action under the cursor is called in the record: `forward`, `input gradient`."""
+        lanes = self._lanes()
+        lane = lanes[self.lane] if self.lane < len(lanes) else ()
+        if self.place is None or self.place >= len(lane):
+            return ""
+        return KIND_NAMES[lane[self.place].kind]
 
     def _lanes(self) -> list[tuple[GanttAction, ...]]:
         """All lanes in view, in the order of the cursor."""

@@ -19,6 +19,7 @@ from workbench.screens.base import WorkbenchScreen
 from workbench.screens.facts import agent_text, machine_text
 from workbench.screens.form import ParameterForm, meaning
 from workbench.screens.guide import GuidePanel
+from workbench.screens.source import SourceScreen
 from workbench.session import RunOptions, check, torchrun_command, workbench_command
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -32,6 +33,7 @@ class LabScreen(WorkbenchScreen):
         Binding("ctrl+r", "run", "run"),
         Binding("tab", "app.focus_next", "next field", show=True),
         Binding("g", "guide", "guide"),
+        Binding("o", "source", "source"),
     ]
 
     def __init__(self, spec: LabSpec) -> None:
@@ -183,6 +185,10 @@ class LabScreen(WorkbenchScreen):
             self.guide.focus_best()
         else:
             self.query_one("#run").focus()
+
+    def action_source(self) -> None:
+        """Show the lab's source."""
+        self.app.push_screen(SourceScreen(self.spec))
 
     def action_back(self) -> None:
         """Out of a field first, then to the list of labs."""

@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Footer
 
 from labs.params import LabSpec, ParameterError, parse
+from launcher.rundir import EVENTS
 from workbench.feed import Feed
 from workbench.messages import RunWanted, StopWanted
 from workbench.panes.base import Pane
@@ -23,6 +24,7 @@ from workbench.screens.export import ask as ask_export
 from workbench.screens.guide import GuidePanel
 from workbench.screens.layout import pack
 from workbench.screens.log import LogScreen
+from workbench.screens.source import SourceScreen
 from workbench.session import RunOptions
 from workbench.views.run import RunSnapshot
 
@@ -51,6 +53,7 @@ class RunScreen(WorkbenchScreen):
         Binding("s", "stop", "stop"),
         Binding("r", "again", "run again"),
         Binding("t", "guide", "guide"),
+        Binding("o", "source", "source", show=False),
         Binding("1", "pane(1)", "pane alone", key_display="1-9"),
         *(Binding(str(digit), f"pane({digit})", "", show=False) for digit in range(2, 10)),
         Binding("0", "pane(0)", "failure alone", show=False),
@@ -206,6 +209,14 @@ class RunScreen(WorkbenchScreen):
         self.rearrange()
         if self.guided:
             self.query_one(GuidePanel).focus_best()
+
+    def action_source(self) -> None:
+        """Show the lab's source; with a span chosen in a pane, the line that made it."""
+        if self.spec is None:
+            return
+        shown = [pane for pane in self.panes.values() if pane.is_shown]
+        chosen = next((span for span in (pane.chosen_span() for pane in shown) if span), "")
+        self.app.push_screen(SourceScreen(self.spec, self.feed.folder / EVENTS, chosen))
 
     def on_guide_panel_pane_wanted(self, event: GuidePanel.PaneWanted) -> None:
         """Bring the pane that the guide speaks of into view, where there is room or it was asked for."""
