@@ -12,9 +12,9 @@ from tests.exports.runs import data_parallel_run
 from workbench.app import WorkbenchApp
 
 
-def words(app: WorkbenchApp) -> str:
-    """The screen's text without blanks: a message may be broken anywhere."""
-    return "".join(screen_text(app).replace("│", "").split())
+def said(app: WorkbenchApp) -> str:
+    """What the app's notices say, whole: on the screen they are broken into lines over the panes."""
+    return " ".join(notice.message for notice in app._notifications)
 
 
 async def test_e_exports_in_the_format_that_is_chosen_and_says_where(
@@ -24,14 +24,14 @@ async def test_e_exports_in_the_format_that_is_chosen_and_says_where(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run-1.html").write_text("somebody else's")
     app = app_of(runs_dir, outside, run)
-    async with app.run_test(size=WIDE, notifications=True) as pilot:
+    async with app.run_test(size=WIDE) as pilot:
         await until_over(pilot)
         await pilot.press("e")
         await until_seen(pilot, "export this run as")
         assert "chrome" in screen_text(app)
         await pilot.press("down", "down", "enter")
         await until(pilot, lambda: (tmp_path / "run-1-2.html").exists())
-        await until(pilot, lambda: "run-1-2.htmlin" in words(app))
+        await until(pilot, lambda: f"run-1-2.html in {tmp_path}" in said(app))
     assert (tmp_path / "run-1.html").read_text() == "somebody else's"
 
 
@@ -41,7 +41,7 @@ async def test_escape_exports_nothing_and_trouble_is_said(
     run = data_parallel_run(tmp_path / "run-1")
     monkeypatch.chdir(tmp_path)
     app = app_of(runs_dir, outside, run)
-    async with app.run_test(size=NARROW, notifications=True) as pilot:
+    async with app.run_test(size=NARROW) as pilot:
         screen = await until_over(pilot)
         await pilot.press("e")
         await until_seen(pilot, "export this run as")
@@ -51,5 +51,5 @@ async def test_escape_exports_nothing_and_trouble_is_said(
         await pilot.press("e")
         await until_seen(pilot, "export this run as")
         await pilot.press("enter")
-        await until(pilot, lambda: "resultcannotberead" in words(app))
+        await until(pilot, lambda: "result cannot be read" in said(app))
     assert not list(tmp_path.glob("run-1?*"))

@@ -145,7 +145,7 @@ def test_old_steps_are_still_known() -> None:
 
 
 def test_the_archive_is_bounded() -> None:
-    archive = Archive(numbers_at_most=10)
+    archive = Archive(at_most=10)
     for step in range(10):
         archive.add(
             step, [[(Action(0, "F", 0), step, step + MS), (Action(0, "B", 0), step + MS, step + 2 * MS)]]

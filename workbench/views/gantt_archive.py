@@ -6,7 +6,8 @@ All steps of a run do the same actions, so a step is its times alone, two number
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+
+import msgspec
 
 from labs.parallel.schedule_actions import Action
 from workbench.views.gantt_chart import Chart, chart_of, gantt_action
@@ -18,35 +19,38 @@ Measured = list[list[tuple[Action, int, int]]]
 """By rank, in the order they ended: an action with its start and end in ns."""
 
 
-class Archive:
+class Archive(msgspec.Struct, eq=False):
     """Keeps the newest steps, up to a bound on the numbers held (8 bytes each)."""
 
-    def __init__(self, numbers_at_most: int = NUMBERS_AT_MOST) -> None:
-        self._at_most = numbers_at_most
-        self._held = 0
-        self._rows: dict[Rows, Rows] = {}
-        self._steps: OrderedDict[int, tuple[Rows, array[int]]] = OrderedDict()
+    at_most: int = NUMBERS_AT_MOST
+    held: int = 0
+    rows: list[Rows] = []
+    """What the steps do; more than one only where a run changes its schedule."""
+    times: dict[int, tuple[int, bytes]] = {}
+    """By step: its place in `rows`, and start and end of each action in ns."""
 
     def add(self, step: int, lanes: Measured) -> None:
         """Keep a whole step; the oldest go where there are too many."""
         rows = tuple(tuple(action for action, _, _ in lane) for lane in lanes)
-        rows = self._rows.setdefault(rows, rows)
-        times = array("q", (moment for lane in lanes for _, *moments in lane for moment in moments))
-        self._steps[step] = (rows, times)
-        self._held += len(times)
-        while self._held > self._at_most and len(self._steps) > 1:
-            _, (_, gone) = self._steps.popitem(last=False)
-            self._held -= len(gone)
+        if rows not in self.rows:
+            self.rows.append(rows)
+        moments = array("q", (moment for lane in lanes for _, *both in lane for moment in both))
+        self.times[step] = (self.rows.index(rows), moments.tobytes())
+        self.held += len(moments)
+        while self.held > self.at_most and len(self.times) > 1:
+            _, gone = self.times.pop(next(iter(self.times)))
+            self.held -= len(gone) // moments.itemsize
 
     def steps(self) -> list[int]:
         """Return the steps that are kept, in the order they were completed."""
-        return list(self._steps)
+        return list(self.times)
 
     def chart(self, step: int) -> Chart | None:
         """Return the chart of a step, None if it is not kept; of communication it knows messages alone."""
-        if step not in self._steps:
+        if step not in self.times:
             return None
-        rows, times = self._steps[step]
+        place, kept = self.times[step]
+        times = array("q", kept)
         origin = min(times, default=0)
         moments = iter(times)
         lanes = tuple(
@@ -54,6 +58,6 @@ class Archive:
                 gantt_action(action, (next(moments) - origin) / NS_A_MS, (next(moments) - origin) / NS_A_MS)
                 for action in row
             )
-            for row in rows
+            for row in self.rows[place]
         )
         return chart_of(lanes, whole=True, step=step)
