@@ -19,6 +19,7 @@ from launcher.intake import MAX_LINE, Lines
 from launcher.lifeline import Heir
 from launcher.logtail import LogTail
 from launcher.record import RecordWriter
+from launcher.record_index import IndexWriter
 from launcher.rundir import Result
 from launcher.sampler import Sampler
 
@@ -67,6 +68,7 @@ class Recording:
         # Real bytes, not zeros that a file system may keep as a hole: room for the result on a full disk.
         (self.folder / rundir.RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
         self._writer = RecordWriter(self.folder / rundir.EVENTS)
+        self._index = IndexWriter(self.folder)
         self.listener = Listener(command.listen)
         self._heir = Heir()
         self._logs = LogTail(self.folder, command.world_size)
@@ -119,7 +121,9 @@ class Recording:
             self._next_logs = time.monotonic() + LOGS_EVERY_S
             for event in self._logs.read():
                 self.record(event)
-        if not self._writer.write():
+        if self._writer.write():
+            self._index.write()
+        else:
             self.verdict.evidence.disk = str(self._writer.error)
 
     def record(self, event: AnyEvent) -> None:
@@ -162,6 +166,7 @@ class Recording:
         result = self._result(command)
         self.record(End(t=time.monotonic_ns(), rank=-1, status=result.status, exit_code=result.exit_code))
         self._writer.close()
+        self._index.write()
         if self._writer.error is not None:
             self.verdict.evidence.disk = str(self._writer.error)
         result = self._result(command)
@@ -221,7 +226,9 @@ class Recording:
     def _add(self, line: bytes, event: AnyEvent) -> None:
         """Append the bytes as they came, the arrival number in front: decoding is for checking only."""
         self._n += 1
-        self._writer.add(b'{"n":%d,%b\n' % (self._n, line[1:]))
+        text = b'{"n":%d,%b\n' % (self._n, line[1:])
+        self._writer.add(text)
+        self._index.add(len(text), event)
         self.verdict.add(event)
 
     def _reject(self, line: bytes, reason: str) -> None:

@@ -69,6 +69,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     COMMANDS: ClassVar[set[Any]] = {Actions}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", key_display="?"),
+        Binding("colon", "command_palette", "all commands", key_display=":", show=False),
         Binding("q", "quit", "quit"),
         Binding("ctrl+c", "quit", "quit", show=False, priority=True),
     ]

@@ -161,7 +161,7 @@ async def test_the_palette_has_every_action_and_does_it(
         await until_seen(pilot, "key L")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, LogScreen))
-        await pilot.press("ctrl+p", *"theme nord")
+        await pilot.press("colon", *"theme nord")
         await until_seen(pilot, "theme nord")
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == "nord")

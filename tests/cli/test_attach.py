@@ -14,6 +14,7 @@ import pytest
 from labs.catalog import spec_of
 from labs.params import ParameterError
 from launcher.lifeline import alive, identify, send
+from launcher.record_index import sketch
 from launcher.rundir import Manifest, ProcessId, read_manifest, write_manifest
 from tests.cli.command import WORKBENCH, begun, events, family, gone, only_run, result, until, workbench
 from tests.cli.test_session import CPU, OPTIONS
@@ -70,6 +71,9 @@ def test_a_detached_run_is_watched_and_stopped_by_others(
     assert (ended["status"], ended["exit_code"]) == ("interrupted", 143)
     assert ended["reason"] == "stopped by workbench --stop"
     assert ended["events"] == len(events(detached))
+    seen_by_index = [json.loads(line)["event"] for line in sketch(detached)]
+    assert seen_by_index.count("hello") == 2
+    assert seen_by_index[-1] == "end"
     assert cli.main(["--stop", detached.name]) == 0
     assert capsys.readouterr().out.startswith(f"{detached.name} had ended already: interrupted after ")
 

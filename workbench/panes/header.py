@@ -34,6 +34,7 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         self.stopping = self.warming = self.lost = self.held = False
         self.trouble = ""
         self.problem = ""
+        self.read_share = 1.0
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Draw always: `stopping` and trouble come from outside of the snapshot."""
@@ -67,6 +68,8 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         if run.over:
             glyph = self.glyphs.passed if run.state == "passed" else self.glyphs.failed
             dropped = f" ({run.dropped} events dropped)" if run.dropped else ""
+            if self.read_share < 1:
+                dropped += f"  reading the record, {self.read_share:.0%}: figures are of parts of it"
             return [
                 ink(fit(f"{glyph} {run.verdict}{dropped}", width, self.glyphs.ellipsis), colour, bold=True)
             ]

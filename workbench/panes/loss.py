@@ -8,13 +8,15 @@ from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, rank_tag
 from workbench.panes.plot import decode, rgb, start_plot
-from workbench.views.loss import LossSnapshot
+from workbench.views.loss import LossSnapshot, RankLoss
 from workbench.views.series import thin
 from workbench.views.units import ranks_text
 
 COLUMN = 15
 """Width of the column of newest values."""
 TICKS = 5
+MANY = 16
+"""More curves than this are a carpet, and take a third of a second to draw."""
 
 
 class LossPane(Pane[LossSnapshot]):
@@ -33,7 +35,7 @@ class LossPane(Pane[LossSnapshot]):
         if snapshot.first_mean is not None and snapshot.last_mean is not None:
             arrow = self.glyphs.arrow
             self.say(f"mean {snapshot.first_mean:.5g} {arrow} {snapshot.last_mean:.5g}")
-        if len(snapshot.ranks) <= height:
+        if len(snapshot.ranks) <= min(height, MANY):
             return self._beside(snapshot, width, height)
         legend = self._legend(snapshot, width)
         return [*self._plot(snapshot, width, max(4, height - len(legend))), *legend]
@@ -60,8 +62,8 @@ class LossPane(Pane[LossSnapshot]):
         start_plot(width, height)
         columns = max(8, width - 10)
         steps: list[float] = []
-        for curve in snapshot.ranks:
-            if curve.points and self.rank in (None, curve.rank):
+        for curve in self._drawn_curves(snapshot):
+            if curve.points:
                 marker = str(curve.rank % 10) if self.ascii_only else "braille"
                 self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
                 steps += [curve.points[0][0], curve.points[-1][0]]
@@ -71,6 +73,14 @@ class LossPane(Pane[LossSnapshot]):
             plotext.xticks(whole_ticks(int(min(steps)), int(max(steps))))
         return decode(plotext.build(), ascii_only=self.ascii_only)[:height]
 
+    def _drawn_curves(self, snapshot: LossSnapshot) -> list[RankLoss]:
+        """The chosen rank's curve, or all of them; of very many the lowest and the highest."""
+        if self.rank is not None:
+            return [curve for curve in snapshot.ranks if curve.rank == self.rank]
+        if len(snapshot.ranks) <= MANY:
+            return list(snapshot.ranks)
+        return extremes(snapshot)
+
     def _curve(self, points: tuple[tuple[float, float], ...], columns: int, colour: str, marker: str) -> None:
         kept = thin(points, columns)
         plotext.plot(
@@ -79,9 +89,12 @@ class LossPane(Pane[LossSnapshot]):
 
     def _legend(self, snapshot: LossSnapshot, width: int) -> list[Line]:
         entries: list[Line] = [[ink("mean ", palette.STRONG, bold=True), ink(_value(snapshot.last_mean))]]
+        shown = snapshot.ranks if len(snapshot.ranks) <= MANY else self._drawn_curves(snapshot)
+        if len(shown) < len(snapshot.ranks) and self.rank is None:
+            entries.append([muted(f"of {len(snapshot.ranks)} ranks the lowest and the highest:")])
         entries += [
             [rank_tag(curve.rank), muted(f" {_value(curve.last)}")]
-            for curve in snapshot.ranks
+            for curve in shown
             if curve.last is not None
         ]
         lines: list[Line] = [[]]
@@ -96,6 +109,13 @@ class LossPane(Pane[LossSnapshot]):
         if snapshot.silent:
             lines.append([muted(f"no loss on rank {ranks_text(snapshot.silent)}: not the last stage")])
         return lines
+
+
+def extremes(snapshot: LossSnapshot) -> list[RankLoss]:
+    """Return the curves that end lowest and highest; one where they are the same."""
+    ended = [(curve.last, curve.rank) for curve in snapshot.ranks if curve.last is not None]
+    chosen = {min(ended)[1], max(ended)[1]} if ended else set()
+    return [curve for curve in snapshot.ranks if curve.rank in chosen]
 
 
 def _value(value: float | None) -> str:

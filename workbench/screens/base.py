@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 NARROW_COLUMNS = 100
 NARROW_LINES = 30
+AGAIN_S = 0.002
+"""How soon a screen reads on that has more of a record to read."""
 
 
 class WorkbenchScreen(Screen[None], inherit_bindings=False):
@@ -27,16 +30,31 @@ class WorkbenchScreen(Screen[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "next", show=False),
         Binding("shift+tab", "app.focus_previous", "previous", show=False),
-        Binding("ctrl+p,colon", "app.command_palette", "all commands", key_display="^p", show=False),
         Binding("y", "copy", "copy the focused pane", show=False),
         Binding("w", "save", "write the focused pane to a file", show=False),
     ]
+
+    def read_on(self, read: Callable[[], bool]) -> None:
+        """Call `read` until it says that nothing is left, with room for keys and drawing in between."""
+        if self._reads:
+            return
+
+        def again() -> None:
+            self._reads = read()
+            if self._reads:
+                self.set_timer(AGAIN_S, again)
+
+        self._reads = True
+        self.set_timer(AGAIN_S, again)
 
     @property
     def terminal_behind(self) -> bool:
         """Whether the terminal still takes what was drawn before: another frame would only wait in line."""
         driver = self.app._driver
         return isinstance(driver, Terminal) and driver.behind
+
+    _reads = False
+    """Whether `read_on` is at work."""
 
     def folders(self) -> tuple[Path, ...]:
         """Return where files of this screen go: the first of them that can be written."""

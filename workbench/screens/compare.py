@@ -77,7 +77,12 @@ class CompareScreen(WorkbenchScreen):
         if all(feed.result is not None for feed in self.feeds):
             self._timer.stop()
         elif any(feed.behind for feed in self.feeds):
-            self.call_later(self.tick)
+            self.read_on(self._more)
+
+    def _more(self) -> bool:
+        for feed in self.feeds:
+            feed.poll()
+        return any(feed.behind for feed in self.feeds)
 
     def _show(self) -> None:
         found = [

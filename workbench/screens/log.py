@@ -64,7 +64,11 @@ class LogScreen(WorkbenchScreen):
         if self.feed.result is not None:
             self._timer.stop()
         elif self.feed.behind:
-            self.call_later(self.tick)
+            self.read_on(self._more)
+
+    def _more(self) -> bool:
+        self.feed.poll()
+        return self.feed.behind
 
     def action_search(self) -> None:
         """Ask for a text and go to the next line that has it."""

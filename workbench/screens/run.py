@@ -145,11 +145,18 @@ class RunScreen(WorkbenchScreen):
             self._show(self.feed.run.snapshot())
         self._ticks += 1
         if self.feed.behind:
-            self.call_later(self.tick)
+            self.read_on(self._more)
+
+    def _more(self) -> bool:
+        """Read on in a record that has much to tell; what it says is shown with the next tick."""
+        if not self._header.held:
+            self.feed.poll()
+        return self.feed.behind and not self._header.held
 
     def _show(self, run: RunSnapshot) -> None:
         self._header.stopping = self.stopping and not run.over
         self._header.problem = self.feed.problem
+        self._header.read_share = self.feed.read_share
         self._header.warming = self.owned and self.workbench.agent_state == "warming"
         if not self.owned and self._ticks % round(LOST_EVERY_S * self.workbench.options.refresh_hz) == 0:
             self._header.lost = self.feed.lost
