@@ -93,10 +93,11 @@ def setting_of(params: ZeroParams, module: nn.Module, world_size: int) -> theory
 def train(ctx: Context, params: ZeroParams, task: Task, stage: Stage, setting: theory.Setting) -> Journal:
     """Train, and note memory at the start and around the last step, and the traffic of that step."""
     journal = Journal(memory={"init": stage.memory()})
-    tell_memory(ctx, journal, "init")
     axes = theory.moves(setting)
     for step in range(params.steps):
         ctx.step(step, params.steps)
+        if step == 0:
+            tell_memory(ctx, journal, "init")
         before = {axis: sent_bytes(ctx, axis) for axis in axes}
         loss = forward_backward(ctx, params, task, stage, task.batch(step))
         stage.reduce()

@@ -76,6 +76,10 @@ def check_memory(ctx: Context, setting: theory.Setting, journal: Journal, proof:
 def _memory_rule(setting: theory.Setting, kind: str, moment: theory.Moment) -> str:
     least = {"optimizer": 1, "gradients": 2, "parameters": 3}[kind]
     each = theory.bytes_a_parameter(setting, kind, moment)
+    if not each:
+        return "Adam makes its moments in the first step"
+    if kind == "gradients" and moment != "before step":
+        return "gradients are there from backward to the step"
     where = f"shared out over {setting.shard_group} ranks"
     return f"{each} bytes a parameter, " + (
         where if theory.SHARDED[setting.stage] >= least else "whole on every rank"

@@ -116,6 +116,7 @@ STORIES: dict[str, tuple[str, ...]] = {
     "bootstrap": ("bootstrap", "--nproc", "4", "--sleep", "0.1"),
     "bandwidth": ("bandwidth", "--nproc", "4", "-b", "1K", "-e", "4M", "-f", "4"),
     "mesh": ("mesh", "--nproc", "8"),
+    "zero": ("zero", "--nproc", "4", "--stage", "hsdp", "--steps", "2", "--accumulate", "2"),
 }
 """What is recorded under which name: the lab and its flags."""
 
