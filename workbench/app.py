@@ -15,18 +15,21 @@ from textual.binding import Binding, BindingType
 from textual.filter import Monochrome, NoColor
 from textual.theme import Theme
 
+from labs.exercises import Verdict
 from labs.params import LabSpec, ParameterError, nearest
 from launcher.client import Lost
 from launcher.control import Ending
 from launcher.protocol import Finished, Refused, Reply, Warm
 from launcher.rundir import Manifest, read_manifest, read_result
 from workbench import palette
+from workbench.checking import Checking
 from workbench.feed import Feed
 from workbench.guides import GuideError, parse_guide
 from workbench.machine import Machine
 from workbench.messages import AgentSaid, ReplayWanted, RunWanted, StopWanted
 from workbench.options import AppOptions
 from workbench.screens.commands import Actions
+from workbench.screens.exercise import ExerciseScreen
 from workbench.screens.facts import AgentState
 from workbench.screens.guide import GuidePanel
 from workbench.screens.help import HelpScreen
@@ -99,6 +102,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self.left_with = 0
         """What `leave` was told: a terminal that goes may end the app before it says so itself."""
         self.course = self.services.course()
+        self.checking = Checking(self.course)
         self._studies: dict[str, Study | str] = {}
         """By lab; where a guide cannot be read, why."""
 
@@ -160,6 +164,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         match message.reply:
             case Warm():
                 self.agent_state = "warm"
+            case Finished(run_id=run_id) if self.checking.exercise:
+                self._checked(self.checking.finished(run_id))
             case Finished():
                 if self._current is not None:
                     self._learn(self._current[0])
@@ -174,8 +180,29 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     def _forget_run(self) -> None:
         self.current_run, self._current = "", None
 
+    def check_exercise(self, name: str, folder: Path) -> str:
+        """Ask the agent to check a learner's file; returns why it does not, or an empty text."""
+        if self.current_run or self.checking.exercise:
+            return f"{self.current_run or self.checking.exercise} is still running; wait for it, or stop it"
+        if self.agent is None or self.agent_state == "lost":
+            self._warm()
+        if self.agent is None or self.agent_state != "warm":
+            return "torch is still being loaded: a moment, then check again"
+        try:
+            self.checking.begin(self.agent, name, folder)
+        except ParameterError as error:
+            return str(error)
+        return ""
+
+    def _checked(self, verdict: Verdict | None, trouble: str = "") -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, ExerciseScreen):
+                screen.checked(verdict, trouble)
+
     def _give_up(self, reason: str, exit_code: int) -> None:
         """The run in progress will not end by itself: say so, and see that it gets its result."""
+        if self.checking.failed():
+            self._checked(None, reason)
         current = self._current
         self._forget_run()
         self._trouble(reason)
@@ -198,8 +225,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self, spec: LabSpec, params: msgspec.Struct, options: RunOptions, *, guided: bool = False
     ) -> None:
         """Make the run's folder, ask the agent, show the run; what a person can mend is shown as a notice."""
-        if self.current_run:
-            self.notify(f"{self.current_run} is still running: stop it first", severity="error")
+        if running := self.current_run or self.checking.exercise:
+            self.notify(f"{running} is still running: stop it first", severity="error")
             return
         if self.machine is None:
             self.notify("still looking at this machine, a moment", severity="warning")
@@ -312,6 +339,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         """Leave the agent, waiting at most `CLOSE_S`; does nothing the second time."""
         if self.agent is not None:
             self.agent.close(CLOSE_S)
+        self.checking.failed()
         current = self._current
         if current is not None:
             self._current = None

@@ -18,6 +18,7 @@ from workbench import palette
 from workbench.messages import HistoryWanted, ReplayWanted
 from workbench.runs import state_of
 from workbench.screens.base import WorkbenchScreen
+from workbench.screens.course import CourseScreen
 from workbench.screens.facts import agent_text, machine_text, verdict_text
 from workbench.screens.lab import LabScreen
 from workbench.services import RecentRun, recent_runs
@@ -41,6 +42,7 @@ class HomeScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "labs / runs", show=True),
+        Binding("m", "course", "course"),
         Binding("h", "history", "history"),
         Binding("f5", "reload", "reload runs", show=False),
     ]
@@ -128,6 +130,10 @@ class HomeScreen(WorkbenchScreen):
             self.app.push_screen(LabScreen(self.workbench.labs[event.option.id or ""]))
         elif self._runs:
             self.post_message(ReplayWanted(self._runs[event.option_index].folder))
+
+    def action_course(self) -> None:
+        """Open the map of the course."""
+        self.app.push_screen(CourseScreen())
 
     def action_history(self) -> None:
         """Open the list of all runs."""

@@ -12,10 +12,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Footer, Input, Static
 
+from labs.catalog import package_of
+from labs.exercises import exercises
 from labs.params import LabSpec, ParameterError, parse
 from workbench import palette
 from workbench.messages import RunWanted
 from workbench.screens.base import WorkbenchScreen
+from workbench.screens.exercise import ExerciseScreen
 from workbench.screens.facts import agent_text, machine_text
 from workbench.screens.form import ParameterForm, meaning
 from workbench.screens.guide import GuidePanel
@@ -34,6 +37,7 @@ class LabScreen(WorkbenchScreen):
         Binding("tab", "app.focus_next", "next field", show=True),
         Binding("g", "guide", "guide"),
         Binding("o", "source", "source"),
+        Binding("x", "exercises", "exercise"),
     ]
 
     def __init__(self, spec: LabSpec) -> None:
@@ -185,6 +189,15 @@ class LabScreen(WorkbenchScreen):
             self.guide.focus_best()
         else:
             self.query_one("#run").focus()
+
+    def action_exercises(self) -> None:
+        """Open the lab's exercises, if it has some."""
+        folder = package_of(self.spec.id).partition(".")[2]
+        found = tuple(one for one in exercises() if one.lab == folder)
+        if found:
+            self.app.push_screen(ExerciseScreen(found))
+        else:
+            self.notify(f"{self.spec.title} has no exercises", timeout=3)
 
     def action_source(self) -> None:
         """Show the lab's source."""
