@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -27,7 +28,7 @@ class Terminal:
     ) -> None:
         self.master, slave = pty.openpty()
         self.written = bytearray()
-        self.resize(columns, rows)
+        self._set_size(columns, rows)
         self.before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
             command,
@@ -48,7 +49,11 @@ class Terminal:
         self.close()
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal another size; the kernel tells the command by SIGWINCH once it has begun."""
+        """Give the terminal another size and tell the command, as the kernel does with its foreground."""
+        self._set_size(columns, rows)
+        self.process.send_signal(signal.SIGWINCH)
+
+    def _set_size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def send(self, keys: bytes) -> None:

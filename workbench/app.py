@@ -311,6 +311,15 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         if self.agent is not None:
             self.agent.stop(message.run_id, "stopped by the person", INTERRUPTED)
 
+    @property
+    def crash(self) -> Exception | None:
+        """What ended the app, where it was a defect of ours."""
+        return self._exception
+
+    def _fatal_error(self) -> None:
+        """End without a traceback on the terminal: `run_app` raises what happened, once all is restored."""
+        self._close_messages_no_wait()
+
     def action_help(self) -> None:
         """Show the keys of this screen."""
         self.push_screen(HelpScreen(dict(self.screen.active_bindings), self.glyphs))
@@ -362,4 +371,6 @@ def run_app(options: AppOptions, replay: Path | None = None) -> int:
         app.run(mouse=options.mouse)
     finally:
         app.close_agent()
+    if app.crash is not None:
+        raise app.crash
     return app.left_with or app.return_code or 0

@@ -40,6 +40,7 @@ def test_a_run_passes_and_the_next_one_too(collector: CollectorProcess, tmp_path
         assert {path.name for path in collector.folder.iterdir()} == {
             "manifest.json",
             "events.jsonl",
+            "events.index",
             "result.json",
         }
     assert collector.failed == []

@@ -7,8 +7,13 @@ then waits for room in a queue that nobody empties, and never ends.
 
 from __future__ import annotations
 
+import codecs
+import os
+import selectors
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from textual._parser import ParseError
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from workbench.console import lead_nowhere
@@ -16,6 +21,11 @@ from workbench.screens.thrift import thrifty
 
 if TYPE_CHECKING:
     from textual.app import App
+
+
+INPUT_S = 0.1
+"""How long the parser waits for the rest of a sequence, and how soon the thread notices the end."""
+INPUT_BYTES = 4096
 
 
 class Terminal(LinuxDriver):
@@ -37,6 +47,32 @@ class Terminal(LinuxDriver):
         """Write, with no colour said twice."""
         self._asked += 1
         super().write(thrifty(data))
+
+    def run_input_thread(self) -> None:
+        """Hand on what is typed; bytes that are no UTF-8, or no known sequence, are passed over.
+
+        After a tmux reattach half a mouse report may come, and its rest later.
+        """
+        letters = codecs.getincrementaldecoder("utf-8")(errors="ignore")
+        parser = XTermParser()
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                text = ""
+                if selector.select(INPUT_S):
+                    try:
+                        data = os.read(self.fileno, INPUT_BYTES)
+                    except OSError:  # the terminal has gone; its signal ends the app
+                        return
+                    if not data:
+                        return
+                    text = letters.decode(data)
+                try:
+                    # To the parser an empty text is the end of all.
+                    for message in (*(parser.feed(text) if text else ()), *parser.tick()):
+                        self.process_message(message)
+                except (ParseError, ValueError):
+                    parser = XTermParser()
 
     def _sigcont_application(self, *_: object) -> None:
         """Begin again only where ctrl-Z had ended it."""
