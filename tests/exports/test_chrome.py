@@ -19,6 +19,7 @@ from tests.app.recording import START
 from tests.exports.runs import data_parallel_run, message, pipeline_run
 from workbench.exports.chrome import numbered
 from workbench.exports.formats import export
+from workbench.exports.stream import Source
 
 
 def trace_of(run: Path, tmp_path: Path) -> list[dict[str, Any]]:
@@ -103,6 +104,16 @@ def test_a_dropped_span_draws_no_wrong_arrow(tmp_path: Path) -> None:
     with (run / "events.jsonl").open("ab") as record:
         record.write(encode(message("send", 0, 1, 20, 21)))
     assert not [event for event in trace_of(run, tmp_path) if event["ph"] in "sf"]
+
+
+def test_a_run_that_goes_on_is_exported_as_it_was_at_first(tmp_path: Path) -> None:
+    run = data_parallel_run(tmp_path / "run")
+    source = Source(run)
+    before = len(list(source.events()))
+    with (run / "events.jsonl").open("ab") as record:
+        record.write(encode(message("send", 0, 1, 20, 21)))
+    assert len(list(source.events())) == len(list(source.lines())) == before
+    assert len(list(Source(run).events())) == before + 1
 
 
 @settings(max_examples=40)

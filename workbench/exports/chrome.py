@@ -139,8 +139,6 @@ def records(source: Source, layout: Layout) -> Iterator[Record]:
         match event:
             case Span():
                 key = (event.rank, event.lane)
-                if key not in layout.threads:
-                    continue  # written after the first pass
                 place = places.get(key, 0)
                 places[key] = place + 1
                 yield from _span(event, layout, _tid(event.lane, layout.thread_of(key, place)), ts)

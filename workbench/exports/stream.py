@@ -21,7 +21,8 @@ FLAG = "--export"
 
 
 class Source:
-    """The run in a folder. `unreadable` counts the lines that were no events, once a pass is over.
+    """The run in a folder, as far as it had come when this was made: a run that goes on does not shift under
+    an export that reads it twice. `unreadable` counts the lines that were no events, once a pass is over.
 
     Raises:
         ParameterError: the folder's manifest or result cannot be read.
@@ -30,6 +31,8 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.unreadable = 0
+        record = folder / EVENTS
+        self._end = record.stat().st_size if record.exists() else 0
         try:
             self.manifest: Manifest = read_manifest(folder)
             self.result: Result | None = read_result(folder)
@@ -39,7 +42,7 @@ class Source:
             raise ParameterError(FLAG, f"{folder}: its manifest or result cannot be read: {error}") from None
 
     def events(self) -> Iterator[AnyEvent]:
-        """Yield the events of the record as it is now, each pass from the first.
+        """Yield the events of the record, each pass from the first.
 
         Raises:
             ParameterError: the record cannot be read.
@@ -55,9 +58,9 @@ class Source:
     def _read(self, tail: Tail) -> list[AnyEvent]:
         """The next events; a piece of nothing but damaged lines is not the end."""
         position = -1
-        while position != tail.position:
+        while position != tail.position < self._end:
             position = tail.position
-            if events := tail.read(PIECE):
+            if events := tail.read(min(PIECE, self._end - position)):
                 return events
         return []
 
@@ -65,7 +68,9 @@ class Source:
         """Yield the whole lines of the record as they are, damaged ones too."""
         tail = Tail(self.folder / EVENTS)
         try:
-            while lines := tail.read_lines(PIECE):
+            while tail.position < self._end and (
+                lines := tail.read_lines(min(PIECE, self._end - tail.position))
+            ):
                 yield from lines
         except OSError as error:
             raise ParameterError(FLAG, f"{tail.path}: {error.strerror or error}") from None
