@@ -50,7 +50,10 @@ class WatchedComms(Comms):
                 _groups[ranks] = dist.new_group(list(ranks))
             if self.board.rank in ranks:
                 mine = _groups[ranks]
-        assert mine is not None, f"no group of {name} holds rank {self.board.rank}"
+        if mine is None:
+            raise ValueError(
+                f"no group of {name} holds rank {self.board.rank}: {[list(each) for each in groups]}"
+            )
         return WatchedComms(self.recorder, self.board, mine, name, self.journal)
 
     def over(self, group: dist.ProcessGroup, name: str) -> WatchedComms:
@@ -81,8 +84,16 @@ class WatchedComms(Comms):
         """Lay every rank's `piece` into everyone's `output`, in rank order."""
         self._fits("all_gather", "output", output, piece)
         self.journal.gathered.append(StorageWeakRef(output.untyped_storage()))  # type: ignore[no-untyped-call]
+        # gloo's thread may refer to its buffer a moment longer than the operation lasts. That the caller has let
+        # go of `output` can be seen only if nobody else holds it: so gloo gets a buffer of its own.
+        landing = output.new_empty(output.shape)
         return self._collective(
-            "all_gather", piece, "", async_op, lambda: Comms.all_gather(self, output, piece, True)
+            "all_gather",
+            piece,
+            "",
+            async_op,
+            lambda: Comms.all_gather(self, landing, piece, True),
+            lambda: output.detach().copy_(landing),
         )
 
     def reduce_scatter(
@@ -200,7 +211,13 @@ class WatchedComms(Comms):
         return True
 
     def _collective(
-        self, op: str, tensor: Tensor | None, extra: str, async_op: bool, start: Callable[[], Handle | None]
+        self,
+        op: str,
+        tensor: Tensor | None,
+        extra: str,
+        async_op: bool,
+        start: Callable[[], Handle | None],
+        then: Callable[[], Any] | None = None,
     ) -> Handle | None:
         number = self.journal.counts[self._key]
         self.journal.counts[self._key] += 1
@@ -213,6 +230,7 @@ class WatchedComms(Comms):
 
         handle = self._handle(op, f"{op} number {number} of group {self.name}", tensor, missing)
         handle.span = {}  # the real call emits its own
+        handle.then = then
         queue = self.journal.queues[self._key]
         queue.append(handle)
 

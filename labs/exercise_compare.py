@@ -58,13 +58,13 @@ def _differs(expected: Any, got: Any, index: str, world_size: int) -> _Found | N
         return _mappings(expected, got, index, world_size)
     if isinstance(expected, list | tuple):
         return _sequences(expected, got, index, world_size)
+    if isinstance(got, Tensor) and got.numel() == 1 and isinstance(expected, float | int):
+        got = got.item()
     if isinstance(expected, float) and isinstance(got, int | float) and not isinstance(got, bool):
         if math.isclose(expected, got, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
             return None
         ratio = got / expected if expected else math.nan
         return index, _text(expected), _text(float(got)), _times(ratio, world_size)
-    if isinstance(got, Tensor) and got.numel() == 1:
-        got = got.item()
     if type(got) is type(expected) and got == expected:
         return None
     return index, _text(expected), _text(got), "nothing was returned" if got is None else ""

@@ -56,6 +56,8 @@ class WatchedHandle(Handle):
         self.elements = 0
         self.line = comms.board.learners_line()
         self.real: Any = None
+        self.then: Callable[[], Any] | None = None
+        """What is left to do when the real operation is over."""
         self.ready: Callable[[], bool] = lambda: self.real is not None
         self.span: dict[str, Any] = {}
         self._waited = False
@@ -79,8 +81,10 @@ class WatchedHandle(Handle):
         with self._comms.pending(self.text, -1):
             self._comms.board.wait(self.ready, self.text, self._missing)
             self.real.wait()
+        if self.then is not None:
+            self.then()
         self._waited = True
-        self.real = None  # it holds the tensors
+        self.real = self.then = None  # they hold the tensors
         if self.span:
             recorder = self._comms.recorder
             recorder.span("comm", self._name, self._start, recorder.mark(), **self.span)

@@ -40,6 +40,8 @@ from labs.recorder import Recorder
 
 GRACE_S = 3.0
 """How much longer than the time limit ranks wait for the others' report."""
+MISTAKE_S = 10.0
+"""How long a known mistake may take on a case; what takes longer is none that we know."""
 AGAIN_S = 0.5
 MOST_RINGS = 3
 """A learner's code may catch everything: after so many `Late`s its rank is ended."""
@@ -80,6 +82,8 @@ class Judge:
         self._world_size = world_size
         self._key = key
         self._runs = 0
+        self._mistakes = mistakes_of(exercise)
+        self._outcomes: dict[tuple[str, str], Outcome] = {}
 
     def judge_file(self, file: Path, limit_s: float) -> Verdict:
         """Check the learner's file within `limit_s` seconds."""
@@ -157,28 +161,33 @@ class Judge:
         kinds = {report.kind if report is not None else "worker" for report in reports}
         if kinds & {"worker", "late", "unwritten", "file"}:
             return "", ""
-        for name, (functions, meaning) in mistakes_of(self.exercise).items():
-            board = self._board(None)
-            outcome = self._run(functions, self.check.CASES[case_name], board, time.monotonic() + GRACE_S)
-            fits = outcome.kind != "late" and mine.same(outcome)
-            if self._all(board, fits) and self._passes_before(functions, case_name):
+        for name, (_, meaning) in self._mistakes.items():
+            known = self._known(name, case_name)
+            fits = known.kind != "late" and mine.same(known)
+            if self._all(fits) and self._passes_before(name, case_name):
                 return name, meaning
         return "", ""
 
-    def _passes_before(self, functions: Any, case_name: str) -> bool:
+    def _passes_before(self, mistake: str, case_name: str) -> bool:
         """Whether a mistake does not show on the cases before, which the learner's code has passed."""
         for name, earlier in self.check.CASES.items():
             if name == case_name:
                 return True
-            board = self._board(None)
-            outcome = self._run(functions, earlier, board, time.monotonic() + GRACE_S)
-            if not self._all(board, self._report(outcome, earlier).kind == "passed"):
+            if not self._all(self._report(self._known(mistake, name), earlier).kind == "passed"):
                 return False
         return True
 
-    def _all(self, board: Board, mine: bool) -> bool:
+    def _known(self, mistake: str, case_name: str) -> Outcome:
+        """What a mistake comes to on this rank for a case; run once."""
+        if (mistake, case_name) not in self._outcomes:
+            functions, case = self._mistakes[mistake][0], self.check.CASES[case_name]
+            outcome = self._run(functions, case, self._board(None), time.monotonic() + MISTAKE_S)
+            self._outcomes[mistake, case_name] = outcome
+        return self._outcomes[mistake, case_name]
+
+    def _all(self, mine: bool) -> bool:
         """Whether it is so on every rank."""
-        return set(board.gather("all", str(mine), 2 * GRACE_S)) == {"True"}
+        return set(self._board(None).gather("all", str(mine), MISTAKE_S)) == {"True"}
 
     def _board(self, file: Path | None) -> Board:
         """Open a fresh board, which every rank has then."""

@@ -86,6 +86,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     line: str = ""
     """The learner's `file.py:12`, where one is to blame."""
     traceback: str = ""
+    printed: list[str] = []
+    """What the learner's code printed, `rank 1: ...`, all cases after another; its beginning."""
     seconds: float = 0.0
     """From the request to the verdict."""
 

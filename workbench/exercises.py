@@ -8,11 +8,12 @@ process.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from labs.exercises import Exercise, Verdict, exercise_of, exercises
 from labs.params import ParameterError
 from launcher.client import AgentClient, Lost
 from launcher.protocol import Finished, Refused, Reply, RunRequest, Warm
+from launcher.rank import log_path
 from launcher.rundir import Manifest, Result, new_run_id, read_result, write_manifest
 from workbench.console import say
 
@@ -34,6 +36,9 @@ LAUNCH_S = 5.0
 WARM_S = 120.0
 FOLDER = "exercises"
 MAX_BYTES = 1 << 20
+PRINTED_LINES = 10
+PRINTED_BYTES = 4000
+"""So much of what a rank prints is shown."""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +127,7 @@ def prepare(name: str, file: Path, *, limit_s: float = LIMIT_S) -> Prepared:
         entrypoint=ENTRYPOINT,
         argument=argument,
         world_size=exercise.ranks,
+        environment={"TORCH_DISTRIBUTED_DEBUG": "OFF"},
         timeout_s=limit_s + LAUNCH_S,
     )
     return Prepared(exercise=exercise, file=file, request=request, began=time.monotonic())
@@ -135,8 +141,10 @@ def conclude(prepared: Prepared) -> Verdict:
         if verdict is None or verdict.kind == "worker":
             verdict = _without_a_word(prepared, read_result(folder))
     finally:
+        printed = list(_printed(folder, prepared.exercise.ranks))
         shutil.rmtree(folder, ignore_errors=True)
-    return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - prepared.began, 3))
+    seconds = round(time.monotonic() - prepared.began, 3)
+    return msgspec.structs.replace(verdict, seconds=seconds, printed=printed)
 
 
 def abandon(prepared: Prepared) -> None:
@@ -213,6 +221,14 @@ def _read(folder: Path) -> Verdict | None:
         return msgspec.json.decode((folder / VERDICT).read_bytes(), type=Verdict)
     except FileNotFoundError:
         return None
+
+
+def _printed(folder: Path, ranks: int) -> Iterator[str]:
+    """The first lines that each rank printed."""
+    for rank in range(ranks):
+        with contextlib.suppress(OSError), log_path(folder, rank, "stdout").open("rb") as log:
+            for line in itertools.islice(log.read(PRINTED_BYTES).splitlines(), PRINTED_LINES):
+                yield f"rank {rank}: {line.decode(errors='replace')}"
 
 
 def _without_a_word(prepared: Prepared, result: Result | None) -> Verdict:

@@ -177,8 +177,9 @@ def render(exercise: Exercise, path: Path, verdict: Verdict) -> str:
     """The verdict as text: what differs, where, what it usually means, and what to do next."""
     name = exercise.name
     took = f"{exercise.ranks} ranks, {verdict.seconds:.2f} s"
+    printed = [f"{INDENT}printed by {line}" for line in verdict.printed]
     if verdict.passed:
-        return f"{name}: passed ({took})\n{INDENT}{verdict.message}"
+        return "\n".join([f"{name}: passed ({took})", f"{INDENT}{verdict.message}", *printed])
     lines = [f"{name}: {'not passed' if verdict.kind in EXIT_CODES else 'FAILED'} ({took})"]
     on = f"on {verdict.case}, " if verdict.case and verdict.kind != "unwritten" else ""
     lines += _wrapped(f"{on}{verdict.message}")
@@ -190,7 +191,7 @@ def render(exercise: Exercise, path: Path, verdict: Verdict) -> str:
         lines += [f"{INDENT}| {line}" for line in _learners_part(verdict.traceback, path)]
     if verdict.mistake:
         lines.append(f"{INDENT}This mistake has a name: {verdict.mistake}.")
-    lines += _wrapped(verdict.meaning)
+    lines += [*_wrapped(verdict.meaning), *printed]
     lines.append(f"{INDENT}Hints: workbench --exercise {name} --hint 1, 2 or 3")
     return "\n".join(lines)
 

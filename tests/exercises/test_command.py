@@ -50,7 +50,7 @@ def test_the_exercise_page(
     assert exercise_flags.run(["--exercise", NAME]) == 0
     assert "stays as it is" in capsys.readouterr().out
     assert exercise_flags.run(["--exercise", NAME, "--hint", "2"]) == 0
-    assert exercise_of(NAME).hints[1] in capsys.readouterr().out
+    assert watch.reflow(exercise_of(NAME).hints[1]) in capsys.readouterr().out
     assert [path.name for path in tmp_path.rglob("*.py")] == [FILE]
 
 
@@ -119,8 +119,10 @@ def test_ranks_that_end_themselves_or_hear_nothing_are_told(checker: Checker, tm
     verdict = checker.check(NAME, file, limit_s=1.0)
     assert (verdict.kind, verdict.exit_code, verdict.rank) == ("late", 3, 0)
     assert verdict.line.startswith(f"{FILE}:")
-    file.write_text(SOLUTION)
-    assert checker.check(NAME, file).passed, "and the agent is as good as new"
+    file.write_text(SOLUTION + "\nprint('loaded')\n")
+    verdict = checker.check(NAME, file)
+    assert verdict.printed == [f"rank {rank}: loaded" for rank in range(4)]
+    assert verdict.passed, "and the agent is as good as new"
 
 
 def test_a_check_leaves_no_folder(

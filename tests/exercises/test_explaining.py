@@ -168,7 +168,8 @@ def test_json_has_the_exit_code() -> None:
 
 def test_text_is_filled_and_code_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    text = "one two three four\nfive six seven\n\n    a = [1,\n         2]\n\n- first item that is long\n- second"
+    code = "    a = [1,\n         2]"
+    text = f"one two three four\nfive six seven\n\n{code}\n\n- first item that is long\n- second"
     assert reflow(text).splitlines() == [
         "one two three four five six",
         "seven",

@@ -67,3 +67,9 @@ def one_step_short(comms: Comms, tensor: Tensor) -> None:
     for step in range(comms.world_size - 2):
         theirs = (comms.rank - step) % comms.world_size
         pieces[theirs].copy_(pass_on(comms, pieces, comms.rank - step + 1, theirs))
+
+
+def the_library_call(comms: Comms, tensor: Tensor) -> None:
+    """The sum is right, but it came from all_reduce itself: the exercise is to do it by sends to the
+    right and receives from the left."""
+    comms.all_reduce(tensor)
