@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 
-from labs.comms import Comms
 from labs.context import Context
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss
 from labs.parallel.replica import broadcast_module
@@ -107,14 +108,35 @@ def test_cross_entropy_over_a_split_vocabulary_with_large_logits() -> None:
         assert gradient < 1e-6
 
 
-def _uneven(ctx: Context) -> str:
-    try:
-        ColumnParallelLinear(nn.Linear(4, 5), Comms(ctx.recorder))
-    except ValueError as error:
-        return str(error)
-    return ""
+def _refusals(ctx: Context) -> list[str]:
+    """What is said of features that do not divide, of tied weights, and of a group that nobody counts."""
+    from torch.distributed._functional_collectives import all_reduce
+
+    from labs.parallel.tensor_torch import Booked, parallelize_language_model
+
+    mesh = init_device_mesh("cpu", (ctx.world_size,))
+    config = LanguageModelConfig(dim=16, layers=1, heads=2, context=4, tie_embeddings=True)
+    other = dist.new_group()
+
+    def uncounted() -> None:
+        with Booked(ctx.comms):
+            all_reduce(torch.ones(1), "sum", other)
+
+    messages = []
+    for attempt in (
+        lambda: ColumnParallelLinear(nn.Linear(4, 5), ctx.comms),
+        lambda: parallelize_language_model(LanguageModel(config), mesh),
+        uncounted,
+    ):
+        try:
+            attempt()
+        except (ValueError, RuntimeError) as error:
+            messages.append(str(error))
+    return messages
 
 
-def test_features_that_do_not_divide_are_refused() -> None:
-    for message in values(on_ranks(2, _uneven)):
-        assert "5 along dimension 0 does not divide among 2 ranks" in message
+def test_what_cannot_be_split_or_counted_is_refused() -> None:
+    for uneven, tied, uncounted in values(on_ranks(2, _refusals)):
+        assert "5 along dimension 0 does not divide among 2 ranks" in uneven
+        assert "tied embeddings" in tied
+        assert "all_reduce over group" in uncounted
