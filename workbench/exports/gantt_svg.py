@@ -107,12 +107,22 @@ def _action(one: GanttAction, rank: int, chunks: bool, scale: float) -> str:
 
 
 def _mark(mark: Mark, rank: int, scale: float) -> str:
-    title = f"{mark.kind} {mark.name}, rank {rank}, {mark.end - mark.start:.3f} ms"
-    return _bar(mark.start, mark.end, rank, scale, palette.LANES["comm"], "", title, palette.ON_COLOUR)
+    """A thin bar, so that shape tells it from computing as well as colour."""
+    title = f"{mark.kind} {mark.name} {mark.group}".strip()
+    title = f"{title}, rank {rank}, {mark.end - mark.start:.3f} ms"
+    return _bar(mark.start, mark.end, rank, scale, palette.LANES["comm"], "", title, "", inset=7)
 
 
 def _bar(
-    start: float, end: float, lane: int, scale: float, colour: str, text: str, title: str, ink: str
+    start: float,
+    end: float,
+    lane: int,
+    scale: float,
+    colour: str,
+    text: str,
+    title: str,
+    ink: str,
+    inset: int = 1,
 ) -> str:
     x, wide = round(start * scale, 2), round((end - start) * scale, 2)
     shown = "" if text and len(text) * CHARACTER < wide else ' display="none"'
@@ -121,8 +131,8 @@ def _bar(
     )
     return (
         f'<g data-s="{start:.4f}" data-e="{end:.4f}"><title>{escape(title)}</title>'
-        f'<rect x="{x}" y="{lane * LANE + 1}" width="{max(wide, 0.3)}" height="{LANE - 2}" fill="{colour}"/>'
-        f"{label}</g>"
+        f'<rect x="{x}" y="{lane * LANE + inset}" width="{max(wide, 0.3)}" '
+        f'height="{LANE - 2 * inset}" fill="{colour}"/>{label}</g>'
     )
 
 

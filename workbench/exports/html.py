@@ -140,7 +140,7 @@ def _schedule(gathered: Gathered) -> str:
     tools = f'<div class="tools">{select}{TOOLS}</div>'
     legend = (
         "F forward, B backward, I input gradient, W weight gradient, then the number of the micro-batch; "
-        "empty: waiting; brown: a message on its way, or a collective."
+        "empty: waiting; a thin bar: a message on its way, or a collective such as all-reduce."
     )
     body = f'<div class="zoomable">{tools}{"".join(parts)}</div><p class="quiet">{legend}</p>'
     return section("Schedule", body, "schedule")
