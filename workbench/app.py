@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import msgspec
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.filter import Monochrome, NoColor
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.theme import Theme
 
 from labs.exercises import Verdict
@@ -37,6 +38,7 @@ from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
+from workbench.screens.shades import LIGHT, SIXTEEN, filters_of
 from workbench.screens.terminal import Terminal
 from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
@@ -83,7 +85,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         super().__init__(driver_class=Terminal)
         if self.no_color:  # Textual would write greys; NO_COLOR asks for none
             self._filters = [f for f in self._filters if not isinstance(f, Monochrome)] + [NoColor()]
-        self.register_theme(THEME)
+        for theme in (THEME, LIGHT, SIXTEEN):
+            self.register_theme(theme)
         self.options = options
         self.services = services or Services()
         self.labs = self.services.labs()
@@ -310,6 +313,11 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         """End the run in progress; asked a second time, at once."""
         if self.agent is not None:
             self.agent.stop(message.run_id, "stopped by the person", INTERRUPTED)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return what changes colours on the way to the terminal: Textual's filters, then the theme's own."""
+        own = () if self.no_color else filters_of(self.current_theme)
+        return (*super().get_line_filters(), *own)
 
     @property
     def crash(self) -> Exception | None:
