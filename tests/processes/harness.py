@@ -19,7 +19,7 @@ from launcher.protocol import Finished, Reply, RunRequest, Started, Warm
 from launcher.rundir import Manifest, ProcessId, Result, new_run_id, read_result, write_manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-START_S = 60.0
+START_S = 100.0
 
 
 def until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
