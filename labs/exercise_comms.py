@@ -84,8 +84,8 @@ class WatchedComms(Comms):
         """Lay every rank's `piece` into everyone's `output`, in rank order."""
         self._fits("all_gather", "output", output, piece)
         self.journal.gathered.append(StorageWeakRef(output.untyped_storage()))  # type: ignore[no-untyped-call]
-        # gloo's thread may refer to its buffer a moment longer than the operation lasts. That the caller has let
-        # go of `output` can be seen only if nobody else holds it: so gloo gets a buffer of its own.
+        # gloo's thread may refer to its buffer a moment longer than the operation lasts. That the caller has
+        # let go of `output` can be seen only if nobody else holds it: so gloo gets a buffer of its own.
         landing = output.new_empty(output.shape)
         return self._collective(
             "all_gather",

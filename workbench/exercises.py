@@ -31,7 +31,7 @@ ENTRYPOINT = "labs.exercise_worker:main"
 VERDICT = "verdict.json"
 LIMIT_S = 10.0
 """How long a learner's code may take, on all of its cases together."""
-LAUNCH_S = 5.0
+LAUNCH_S = 8.0
 """How much longer the launcher waits for ranks that are deaf to the limit: launch, reports, last words."""
 WARM_S = 120.0
 FOLDER = "exercises"

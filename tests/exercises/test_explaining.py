@@ -12,6 +12,9 @@ from labs.exercise_board import Standing
 from labs.exercise_compare import first_difference
 from labs.exercise_verdict import Report, Told, explain
 from labs.exercises import Exercise, Verdict, exercise_of
+from launcher.rundir import RESULT, FailureResult, Result
+from launcher.rundir import to_json as as_json
+from workbench.exercises import conclude, prepare
 from workbench.watch import reflow, render, to_json
 
 BASE = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -180,3 +183,60 @@ def test_text_is_filled_and_code_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         "- first item that is long",
         "- second",
     ]
+
+
+def ended(failure: FailureResult | None, **fields: Any) -> Result:
+    """The result of a run in which no rank could write a verdict."""
+    return Result(
+        run_id="check",
+        lab="x",
+        params={},
+        world_size=4,
+        backend="gloo",
+        device="cpu",
+        launcher="warm",
+        status="error",
+        exit_code=3,
+        wall_s=1.0,
+        ready_s=None,
+        checks=[],
+        metrics={},
+        failure=failure,
+        events=0,
+        dropped=0,
+        record="",
+        **fields,
+    )
+
+
+def without_a_verdict(result: Result | None) -> Verdict:
+    """What is said of a check that left this result, and what its ranks printed."""
+    prepared = prepare("ring-all-reduce", Path("/home/me/mine.py"), limit_s=2.0)
+    folder = Path(prepared.request.folder)
+    if result is not None:
+        (folder / RESULT).write_bytes(as_json(result))
+    (folder / "rank2.log").write_text("one\ntwo\n" * 50)
+    verdict = conclude(prepared)
+    assert not folder.exists()
+    assert verdict.printed[:2] == ["rank 2: one", "rank 2: two"]
+    assert len(verdict.printed) == 10
+    return verdict
+
+
+def test_ranks_that_were_ended_from_outside_are_late_with_their_line() -> None:
+    stack = 'Stack:\n  File "/home/me/mine.py", line 4, in f\n  File "/home/me/mine.py", line 9, in g\n'
+    failure = FailureResult(rank=3, kind="timeout", message="the time limit has passed", traceback=stack)
+    verdict = without_a_verdict(ended(failure))
+    assert (verdict.kind, verdict.exit_code, verdict.rank, verdict.line) == ("late", 3, 3, "mine.py:9")
+    assert "within 2 s" in verdict.message
+
+
+def test_a_rank_that_was_killed_is_told_as_that() -> None:
+    failure = FailureResult(rank=1, kind="signal", message="rank 1 was killed by SIGSEGV")
+    verdict = without_a_verdict(ended(failure))
+    assert (verdict.kind, verdict.exit_code, verdict.message) == ("worker", 3, "rank 1 was killed by SIGSEGV")
+
+
+def test_a_check_that_left_nothing_at_all_is_no_pass() -> None:
+    assert without_a_verdict(None).exit_code == 3
+    assert without_a_verdict(ended(None, reason="the recorder ended")).message == "the recorder ended"
