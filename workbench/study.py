@@ -83,6 +83,11 @@ class Study:
         missing = run.missing.get(step.id, "") if run is not None else ""
         return row_of(self.guide, step, self.progress.answers.get(step.id), found, missing)
 
+    def found_out(self) -> list[tuple[Step, Row]]:
+        """Return the questions that were answered or measured, each with its row."""
+        rows = [(step, self.row(step)) for step in self.guide.questions]
+        return [(step, row) for step, row in rows if row.predicted is not None or row.measured is not None]
+
     def run_of(self, step: Step) -> RunDone | None:
         """Return the run that a question speaks of, if it was made."""
         assert step.question is not None

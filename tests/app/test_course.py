@@ -56,6 +56,21 @@ class TestALearnerLooksAtTheMap:
             await until_seen(pilot, "1 of 2 labs done")
             assert isinstance(app.screen, CourseScreen)
 
+    async def test_home_marks_what_is_done_and_tells_of_a_damaged_file_once(
+        self, runs_dir: Path, outside: Outside, data_dir: Path
+    ) -> None:
+        (data_dir / "progress.json").write_text("{")
+        app = app_of(runs_dir, outside)
+        async with app.run_test(size=WIDE, notifications=True) as pilot:
+            await until_seen(pilot, "progress.json.damaged")
+            Course().keep_lab("dp", LabProgress(state="done", answers={"predict-rows-of-a-rank": 5.0}))
+            await pilot.press("m", "down")
+            await until_seen(pilot, "what you found out")
+            await until_seen(pilot, "you 5 rows")
+            await pilot.press("escape")
+            await until_seen(pilot, "✓ dp")
+            assert app.course.problem == ""
+
 
 class TestALearnerDoesAnExercise:
     async def test_stub_hint_check_and_the_verdicts(

@@ -16,6 +16,7 @@ from workbench import course_map, palette
 from workbench.course_map import Stop
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.exercise import ExerciseScreen, state_text
+from workbench.screens.guide import row_text
 from workbench.screens.lab import LabScreen
 
 
@@ -101,12 +102,23 @@ class CourseScreen(WorkbenchScreen):
             text.append(f"\n{label}\n", palette.MUTED)
             for entry in entries:
                 text.append(f"{dot} {entry}\n")
+        self._found_out(stop, text)
         if stop.exercises:
             text.append("\nexercises\n", palette.MUTED)
         for task in stop.exercises:
             text.append_text(state_text(task.state, self.workbench.glyphs))
             text.append(f" {task.title}  ").append(f"{task.minutes} min\n", palette.MUTED)
         self.query_one("#stop", Static).update(text)
+
+    def _found_out(self, stop: Stop, text: Text) -> None:
+        """Add the person's own answers and numbers, where there are some."""
+        study = self.workbench.study(self.workbench.labs[stop.lab])
+        rows = study.found_out() if study is not None else []
+        if rows:
+            text.append("\nwhat you found out\n", palette.MUTED)
+        for step, row in rows:
+            text.append(f"{self.workbench.glyphs.dot} {step.title}: ", palette.ACCENT)
+            text.append_text(row_text(row, self.workbench.glyphs)).append("\n")
 
     def on_option_list_option_selected(self) -> None:
         """Open the lab."""

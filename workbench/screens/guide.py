@@ -229,10 +229,7 @@ class GuidePanel(VerticalScroll, can_focus=True):
         """What was learnt, with the person's own numbers, and what is still open."""
         assert self.study is not None
         text = Text.assemble(self._progress(), "\n", ("what you found out", "bold"), "\n")
-        for step in self.study.guide.questions:
-            row = self.study.row(step)
-            if row.predicted is None and row.measured is None:
-                continue
+        for step, row in self.study.found_out():
             text.append(f"\n{step.title}\n").append_text(row_text(row, self._glyphs)).append("\n")
         left = self.study.open_steps
         if left:

@@ -19,6 +19,7 @@ from workbench.messages import HistoryWanted, ReplayWanted
 from workbench.runs import state_of
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.course import CourseScreen
+from workbench.screens.exercise import state_text
 from workbench.screens.facts import agent_text, machine_text, verdict_text
 from workbench.screens.lab import LabScreen
 from workbench.services import RecentRun, recent_runs
@@ -81,10 +82,28 @@ class HomeScreen(WorkbenchScreen):
         if self.is_current:  # opened on a run, home lies below it: no torch before it is wanted
             self.workbench.warm_up()
         self.action_reload()
+        self._mark_labs()
         self.facts_changed()
 
+    def _mark_labs(self) -> None:
+        """Draw the labs anew: one may be done now."""
+        labs = self.query_one("#labs", OptionList)
+        for option in labs.options:
+            if option.id is not None:
+                labs.replace_option_prompt(option.id, self._lab_line(self.workbench.labs[option.id]))
+        if self.workbench.course.problem:
+            self.notify(self.workbench.course.problem, severity="warning", timeout=10)
+            self.workbench.course.problem = ""
+
     def _lab_line(self, spec: LabSpec) -> Text:
-        return one_line("  ", (f"{spec.id:<12}", f"bold {palette.ACCENT}"), " ", spec.title)
+        state = self.workbench.course.lab(spec.id).state
+        return one_line(
+            state_text(state, self.workbench.glyphs) if state != "open" else " ",
+            " ",
+            (f"{spec.id:<12}", f"bold {palette.ACCENT}"),
+            " ",
+            spec.title,
+        )
 
     def facts_changed(self) -> None:
         """The machine is known, or the agent's state has changed."""

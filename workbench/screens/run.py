@@ -241,9 +241,13 @@ class RunScreen(WorkbenchScreen):
         except ParameterError as error:
             self.query_one(GuidePanel).changed(str(error))
             return
-        runs_dir = self.workbench.options.runs_dir
+        chosen = self.workbench.options
         options = RunOptions(
-            nproc=event.nproc, seed=event.seed, runs_dir=str(runs_dir) if runs_dir is not None else ""
+            nproc=event.nproc,
+            seed=event.seed,
+            timeout_s=chosen.timeout_s,
+            runs_dir=str(chosen.runs_dir) if chosen.runs_dir is not None else "",
+            launcher=chosen.launcher,
         )
         self.post_message(RunWanted(self.spec, params, options, guided=True))
 
