@@ -88,11 +88,18 @@ class Judge:
     def judge_file(self, file: Path, limit_s: float) -> Verdict:
         """Check the learner's file within `limit_s` seconds."""
         until = time.monotonic() + limit_s
+        yours, mine = None, ""
         try:
             with _limit(until):
                 yours = load(file, self.check.FUNCTIONS)
         except BaseException as error:
-            return self._unloadable(file, error, limit_s)
+            mine = msgspec.json.encode(self._unloadable(file, error, limit_s)).decode()
+        told = self._board(file, GRACE_S + limit_s).gather("loaded", mine, GRACE_S)
+        failed = {rank: text for rank, text in enumerate(told) if text}
+        if failed:  # on some ranks perhaps, in other lines perhaps: the lowest one speaks for all
+            verdict = msgspec.json.decode(failed[min(failed)], type=Verdict)
+            alone = min(failed) if len(failed) < self._world_size else -1
+            return msgspec.structs.replace(verdict, rank=alone)
         return self.judge(yours, file, until)
 
     def judge(self, yours: Any, file: Path, until: float) -> Verdict:
@@ -189,11 +196,11 @@ class Judge:
         """Whether it is so on every rank."""
         return set(self._board(None).gather("all", str(mine), MISTAKE_S)) == {"True"}
 
-    def _board(self, file: Path | None) -> Board:
+    def _board(self, file: Path | None, patience_s: float = 2 * GRACE_S) -> Board:
         """Open a fresh board, which every rank has then."""
         self._runs += 1
         board = Board(self._rank, self._world_size, f"{self._key}/{self._runs}", file)
-        board.gather("begin", "", 2 * GRACE_S)
+        board.gather("begin", "", patience_s)
         return board
 
     def _unloadable(self, file: Path, error: BaseException, limit_s: float) -> Verdict:

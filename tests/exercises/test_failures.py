@@ -19,6 +19,7 @@ FILES: dict[str, tuple[str, str, float]] = {
     "no_python": (RING, "\x00\x01", LONG_S),
     "missing": (RING, "def all_reduce(comms, tensor):\n    return\n", LONG_S),
     "raises_at_import": (RING, "import no_such_module\n", LONG_S),
+    "raises_at_import_on_one": (RING, RING_FILE + "if dist.get_rank() == 2:\n    1 / 0\n", LONG_S),
     "leaves_at_import": (RING, "import sys\nsys.exit(0)\n", LONG_S),
     "loops_at_import": (RING, "while True:\n    pass\n", SHORT_S),
     "raises_on_one": (
@@ -79,6 +80,46 @@ FILES: dict[str, tuple[str, str, float]] = {
         + "    tensor.copy_(whole[: len(tensor)])\n",
         LONG_S,
     ),
+    "ring_by_exchange": (
+        RING,
+        RING_FILE
+        + "    pieces = tensor.tensor_split(4)\n"
+        + "    for step in range(6):\n"
+        + "        out, into = (rank - step) % 4, (rank - step - 1) % 4\n"
+        + "        got = torch.empty_like(pieces[into])\n"
+        + "        sends, receives = [(pieces[out], (rank + 1) % 4)], [(got, (rank - 1) % 4)]\n"
+        + "        [handle.wait() for handle in comms.exchange(sends, receives)]\n"
+        + "        pieces[into].add_(got) if step < 3 else pieces[into].copy_(got)\n",
+        LONG_S,
+    ),
+    "zero_by_views": (
+        "shard-the-optimizer",
+        "def zero_step(parameters, gradient, momentum, comms, lr, beta):\n"
+        "    shard = parameters.view(4, -1)[comms.rank]\n"
+        "    mine = gradient.view(4, -1)[comms.rank].clone()\n"
+        "    comms.reduce_scatter(mine, gradient, op='avg')\n"
+        "    momentum *= beta\n    momentum += mine\n    shard -= lr * momentum\n"
+        "    comms.all_gather(parameters, shard)\n",
+        LONG_S,
+    ),
+    "pipeline_back_to_front": (
+        "gpipe-backward",
+        HEAD
+        + "def gpipe(stage, inputs, targets, m, shape, loss_function, comms):\n"
+        + "    rank, last, done, losses = comms.rank, comms.rank == 3, [], []\n"
+        + "    for i in range(m):\n"
+        + "        x = inputs[i] if rank == 0 else torch.empty(shape)\n"
+        + "        if rank:\n            comms.recv(x, rank - 1)\n            x.requires_grad_()\n"
+        + "        y = stage(x)\n        done.append((x, y))\n"
+        + "        if not last:\n            comms.isend(y.detach(), rank + 1).wait()\n"
+        + "    for i in reversed(range(m)):\n        x, y = done[i]\n        gradient = torch.empty(shape)\n"
+        + "        if last:\n            loss = loss_function(y, targets[i])\n"
+        + "            losses.insert(0, float(loss))\n            (loss / m).backward()\n"
+        + "        else:\n            comms.recv(gradient, rank + 1)\n            y.backward(gradient)\n"
+        + "        if rank:\n            comms.send(x.grad, rank - 1)\n"
+        + "    return losses\n",
+        LONG_S,
+    ),
     "summed_another_way": (
         AVERAGE,
         "def average_gradients(module, comms):\n    handles = [comms.all_reduce(p.grad, async_op=True)\n"
@@ -99,6 +140,7 @@ EXPECTED: dict[str, tuple[Kind, int, str, str]] = {
     "no_python": ("file", -1, "null bytes", ""),
     "missing": ("file", -1, "missing.py does not define ring_all_reduce; it defines all_reduce", ""),
     "raises_at_import": ("file", -1, "No module named 'no_such_module'", "raises_at_import.py:1"),
+    "raises_at_import_on_one": ("file", 2, "ZeroDivisionError", "raises_at_import_on_one.py:6"),
     "leaves_at_import": ("file", -1, "SystemExit", "leaves_at_import.py:2"),
     "loops_at_import": ("late", -1, "did not come to its end within 1 s", "loops_at_import.py:"),
     "raises_on_one": ("exception", 1, "rank 1 raised IndexError", "raises_on_one.py:6"),
@@ -120,6 +162,9 @@ EXPECTED: dict[str, tuple[Kind, int, str, str]] = {
     "nothing_returned": ("differs", 0, "expected 2.51658, got None", ""),
     "unwaited": ("unwaited", 0, "returned without waiting for its all_reduce", "unwaited.py:2"),
     "slow_but_right": ("passed", -1, "right on 4 ranks", ""),
+    "ring_by_exchange": ("passed", -1, "right on 4 ranks", ""),
+    "zero_by_views": ("passed", -1, "right on 4 ranks", ""),
+    "pipeline_back_to_front": ("passed", -1, "right on 4 ranks", ""),
     "summed_another_way": ("differs", 0, "0.weight.grad at [0, 0]: expected -0.866541, got -3.46616", ""),
     "only_the_weights": ("differs", 0, "0.bias.grad at [0]", ""),
 }
