@@ -5,9 +5,9 @@ forward. The moment a bucket is full its all-reduce starts, and backward goes on
 communication hides behind computation. `finish` waits for what is left; call it between `backward()` and the
 optimizer's step. The method is that of Li et al. 2020, "PyTorch Distributed", section 3.2.
 
-A bucket ends with one flag a parameter: 1 where this rank had a gradient. The same all-reduce that sums the
-gradients sums the flags, so every rank learns, at no extra call, which parameters no rank used in this step.
-Their `.grad` stays None, as in one process, and nobody waits for a gradient that never comes.
+A bucket ends with one flag a parameter, above 0 where this rank had a gradient. The same all-reduce that sums
+the gradients sums the flags, so every rank learns, at no extra call, which parameters no rank used in this
+step. Their `.grad` stays None, as in one process, and nobody waits for a gradient that never comes.
 """
 
 from __future__ import annotations
@@ -50,16 +50,26 @@ class Bucket:
         self.missing = len(self.parameters)
         self.handle = None
 
-    def fill(self, place: int, scale: float) -> None:
-        """Copy one parameter's gradient, times `scale`, into its slot (zeros where there is none)."""
-        gradient = self.parameters[place].grad
-        if gradient is None:
-            self.views[place].zero_()
-        else:
-            torch.mul(gradient, scale, out=self.views[place])
-        self.flags[place] = 0.0 if gradient is None else 1.0
+    def arrive(self, place: int) -> None:
+        """Note that one parameter's gradient is there, or will not come in this step."""
         self.filled[place] = True
         self.missing -= 1
+
+    def pack(self, scale: float) -> None:
+        """Copy all gradients, times `scale`, into their slots; zeros and a flag of 0 where there is none."""
+        gradients = [parameter.grad for parameter in self.parameters]
+        if any(gradient is None for gradient in gradients):
+            for view, gradient in zip(self.views, gradients, strict=True):
+                if gradient is None:
+                    view.zero_()
+            self.flags.copy_(torch.tensor([float(gradient is not None) for gradient in gradients]))
+        else:
+            self.flags.fill_(1.0)
+        there = [(v, g) for v, g in zip(self.views, gradients, strict=True) if g is not None]
+        if there:
+            # One call for all: a call for each, in the midst of backward, costs more than the copying.
+            torch._foreach_copy_([view for view, _ in there], [gradient for _, gradient in there])
+        self.buffer.mul_(scale)
 
     def give_back(self) -> None:
         """Point each `.grad` at its averaged slot; a parameter that no rank used keeps None."""
@@ -134,7 +144,7 @@ class BucketedDataParallel(Replica):
         for bucket in self.buckets:
             for place, filled in enumerate(bucket.filled):
                 if not filled:
-                    bucket.fill(place, self._scale)
+                    bucket.arrive(place)
         self._launch_ready()
         for bucket in self.buckets:
             assert bucket.handle is not None
@@ -186,7 +196,7 @@ class BucketedDataParallel(Replica):
         self._build(order.tolist())
 
     def _arrived(self, index: int, _parameter: Tensor) -> None:
-        """Autograd has added to this parameter's gradient; fill its slot and start what is full."""
+        """Autograd has added to this parameter's gradient: note it, and start what is full."""
         if not self._synchronise:
             return
         if self._arrivals is not None:
@@ -196,12 +206,13 @@ class BucketedDataParallel(Replica):
             raise RuntimeError(
                 "a second gradient before finish(): run all but the last backward of a step in no_sync()"
             )
-        bucket.fill(place, self._scale)
+        bucket.arrive(place)
         self._launch_ready()
 
     def _launch_ready(self) -> None:
         """Start the all-reduce of each full bucket, strictly in order, so that all ranks agree on it."""
         while self._next < len(self.buckets) and not self.buckets[self._next].missing:
             bucket = self.buckets[self._next]
+            bucket.pack(self._scale)
             bucket.handle = self.comms.all_reduce(bucket.buffer, async_op=True)
             self._next += 1

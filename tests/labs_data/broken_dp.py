@@ -26,11 +26,11 @@ def everyone_is_rank_0() -> None:
 
 def one_bucket_unwaited() -> None:
     """The last bucket is given back as this rank filled it, which is what not waiting would give at worst."""
-    fill, finish = Bucket.fill, BucketedDataParallel.finish
+    pack, finish = Bucket.pack, BucketedDataParallel.finish
     filled: dict[int, Tensor] = {}
 
-    def remember(self: Bucket, place: int, scale: float) -> None:
-        fill(self, place, scale)
+    def remember(self: Bucket, scale: float) -> None:
+        pack(self, scale)
         filled[id(self)] = self.buffer.clone()
 
     def too_early(self: BucketedDataParallel) -> None:
@@ -38,7 +38,7 @@ def one_bucket_unwaited() -> None:
         finish(self)
         bucket.buffer.copy_(filled[id(bucket)])
 
-    Bucket.fill = remember  # type: ignore[method-assign]
+    Bucket.pack = remember  # type: ignore[method-assign]
     BucketedDataParallel.finish = too_early  # type: ignore[method-assign]
 
 

@@ -152,8 +152,13 @@ def test_a_bucket_knows_what_is_missing() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4))]
     bucket = Bucket(parameters, [0, 1])
     parameters[0].grad = torch.ones(2, 3)
-    bucket.fill(0, 0.5)
+    bucket.arrive(0)
     assert bucket.missing == 1
-    bucket.fill(1, 0.5)
+    bucket.arrive(1)
     assert bucket.missing == 0
-    assert bucket.buffer.tolist() == [0.5] * 6 + [0.0] * 4 + [1.0, 0.0]
+    bucket.buffer.fill_(9.0)
+    bucket.pack(0.5)
+    assert bucket.buffer.tolist() == [0.5] * 6 + [0.0] * 4 + [0.5, 0.0]
+    parameters[1].grad = torch.ones(4)
+    bucket.pack(0.5)
+    assert bucket.buffer.tolist() == [0.5] * 12
