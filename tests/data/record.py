@@ -117,6 +117,8 @@ STORIES: dict[str, tuple[str, ...]] = {
     "bandwidth": ("bandwidth", "--nproc", "4", "-b", "1K", "-e", "4M", "-f", "4"),
     "mesh": ("mesh", "--nproc", "8"),
     "zero": ("zero", "--nproc", "4", "--stage", "hsdp", "--steps", "2", "--accumulate", "2"),
+    "pp": ("pp", "--nproc", "4", "--steps", "3"),
+    "3d": ("3d", "--steps", "2"),
 }
 """What is recorded under which name: the lab and its flags."""
 

@@ -8,7 +8,7 @@ from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, fit, ink, muted, rank_tag, wrap
 from workbench.views.shards import Piece, ShardGroup, ShardsSnapshot
-from workbench.views.units import ranks_text, size
+from workbench.views.units import count, ranks_text, size
 
 MAX_NAMES = 40
 
@@ -40,7 +40,7 @@ class ShardsPane(Pane[ShardsSnapshot]):
 
     def _say_gathered(self, snapshot: ShardsSnapshot) -> None:
         """How many tensors there are, and how many of them some rank has whole for now."""
-        told = f"{sum(len(group.names) for group in snapshot.groups)} tensors"
+        told = count(sum(len(group.names) for group in snapshot.groups), "tensor")
         gathered = sum(
             len(group.names)
             for group in snapshot.groups
