@@ -10,6 +10,7 @@ import contextlib
 import re
 import shutil
 import signal
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import msgspec
 from labs.exercises import EXIT_CODES, Exercise, Verdict, exercise_of
 from labs.params import ParameterError
 from workbench import exercises
-from workbench.console import say, tell
+from workbench.console import is_terminal, say, tell
 from workbench.course import Course
 from workbench.exercises import Checker
 
@@ -114,6 +115,8 @@ def check(name: str, file: str, *, watch: bool, as_json: bool) -> int:
 
     try:
         with ending() as signals, Checker() as checker:
+            if is_terminal(sys.stderr) and not as_json:
+                tell("workbench: loading torch for the ranks; this takes a moment, once")
             content = _content(path)
             verdict = checker.check(exercise.name, path)
             show(verdict)
