@@ -308,6 +308,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
                 return
             for panel in (panel for screen in self.screen_stack for panel in screen.query(GuidePanel)):
                 panel.changed()
+            if isinstance(self.screen, RunScreen) and not self.screen.guided:
+                self.notify("The guide goes on: press t", timeout=4)
 
     def on_stop_wanted(self, message: StopWanted) -> None:
         """End the run in progress; asked a second time, at once."""

@@ -32,6 +32,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 HEADING = re.compile(r"^## +(\w+)(?:: *(.*))?$")
 FENCE = "```"
 BLOCK = "```toml"
+LETTERS = "abcdefgh"
+"""The keys of a step's choices, or of what it offers to try."""
 NAME = re.compile(r"\{(\w+)\}")
 NOT_A_LETTER = re.compile(r"[^a-z0-9]+")
 
@@ -244,6 +246,8 @@ def _question(kind: Kind, block: dict[str, Any]) -> Question:
         raise GuideError("a prediction needs theory, an explanation needs measured")
     if not question.because or (question.theory and question.measured and not question.why):
         raise GuideError("needs because, and why where theory and measurement are compared")
+    if len(question.choices) > len(LETTERS):
+        raise GuideError(f"offers more than {len(LETTERS)} choices; there are no more keys")
     if question.values and len(question.values) != len(question.choices):
         raise GuideError(f"{len(question.choices)} choices but {len(question.values)} values")
     return question
@@ -269,6 +273,8 @@ def _tries(block: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     unknown = sorted(set(block) - {"commands", "refused"})
     if unknown:
         raise GuideError(f"no key {unknown[0]!r}; allowed: commands, refused")
+    if sum(map(len, block.values())) > len(LETTERS):
+        raise GuideError(f"offers more than {len(LETTERS)} lines to try; there are no more keys")
     return {key: tuple(str(line) for line in value) for key, value in block.items()}
 
 

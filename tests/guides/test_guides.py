@@ -151,6 +151,7 @@ class TestReadingAGuide:
             ("nproc = 4", "nproc = 1", "--nproc: 1 ranks do not fit dp"),
             ("nproc = 4", "batches = 4", "--batches"),
             ('unit = "B"', 'run = "other"', "no run named 'other'"),
+            ('unit = "B"', "choices = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i']", "more than 8 choices"),
             ("## run: four", "## predict: bytes\n\n## run: four", "'predict: bytes': a prediction needs"),
         ],
     )

@@ -18,12 +18,11 @@ from labs.params import LabSpec, ParameterError, fields_of
 from workbench import palette
 from workbench.answers import AnswerError, Row, in_words
 from workbench.expressions import ExpressionError
-from workbench.guides import Setup, Step, filled
+from workbench.guides import LETTERS, Setup, Step, filled
 from workbench.panes.prose import prose
 from workbench.study import Study
 from workbench.usage import run_fields
 
-LETTERS = "abcdef"
 MARGIN = 1
 
 
