@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.theme import Theme
 
@@ -329,6 +330,11 @@ class WorkbenchApp(App[int], inherit_bindings=False):
     def _fatal_error(self) -> None:
         """End without a traceback on the terminal: `run_app` raises what happened, once all is restored."""
         self._close_messages_no_wait()
+
+    def action_command_palette(self) -> None:
+        """Find an action of this screen, a lab or a theme by its name."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(placeholder="an action, a lab, a theme"))
 
     def action_help(self) -> None:
         """Show the keys of this screen."""

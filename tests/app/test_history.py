@@ -145,6 +145,24 @@ async def test_a_person_goes_through_the_history(
         assert app.screen.feed.folder == kept / "collectives"  # type: ignore[attr-defined]
 
 
+async def test_with_ascii_alone_no_screen_writes_anything_else(kept: Path, outside: Outside) -> None:
+    app = app_of(kept, outside, ascii_only=True)
+    async with app.run_test(size=WIDE) as pilot:
+        for keys, text in (
+            (["h"], "history: 3 of 3 runs"),
+            (["m"], "1 marked"),
+            (["n"], "note of dp"),
+            (["escape", "d"], "Delete dp-killed, record"),
+            (["n", "m", "c"], "runs side by side"),
+            (["escape", "enter"], "esc back"),
+            (["L"], "follows"),
+            (["colon"], "an action, a lab, a theme"),
+        ):
+            await pilot.press(*keys)
+            await until_seen(pilot, text)
+            assert screen_text(app).isascii(), screen_text(app)
+
+
 async def test_an_empty_history_says_what_to_do(runs_dir: Path, outside: Outside) -> None:
     app = app_of(runs_dir, outside)
     async with app.run_test(size=NARROW) as pilot:

@@ -28,6 +28,10 @@ def test_what_several_ranks_say_is_one_line_with_a_count() -> None:
     assert said(view) == [("r0-2, 7 x4", "hello"), ("r1", "mine")]
 
 
+def test_scattered_ranks_are_counted() -> None:
+    assert said(book(*((1, rank, "x") for rank in (0, 2, 4, 6)))) == [("4 ranks", "x")]
+
+
 def test_the_same_rank_saying_it_again_is_a_new_line() -> None:
     assert said(book((1, 0, "step"), (1.1, 1, "step"), (1.2, 0, "step"), (1.3, 1, "step"))) == [
         ("r0-1 x2", "step"),

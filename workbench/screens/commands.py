@@ -18,10 +18,11 @@ class Actions(Provider):
     """What can be done on the screen below the palette."""
 
     def _commands(self) -> Iterator[Command]:
-        """Name, key and what to call, in the order of the keys; each action once."""
+        """Name, key and what to call, those of the footer first; each action once."""
         app = cast("WorkbenchApp", self.app)
         seen: set[str] = set()
-        for active in self.screen.active_bindings.values():
+        bindings = self.screen.active_bindings.values()
+        for active in sorted(bindings, key=lambda one: not one.binding.show):
             binding = active.binding
             if not binding.description or binding.system or not active.enabled:
                 continue

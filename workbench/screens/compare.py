@@ -43,6 +43,8 @@ class CompareScreen(WorkbenchScreen):
         super().__init__()
         self.feeds = [Feed(folder, PANES) for folder in folders]
         self.active: int | None = None
+        self._bare = False
+        """Whether none of the runs has a schedule: the grid leaves its place to the others."""
         self._bar = PaneBar()
         self.panes: list[Pane[Any]] = [
             CompareTablePane(ascii_only=ascii_only, key="1"),
@@ -95,6 +97,10 @@ class CompareScreen(WorkbenchScreen):
         for pane, snapshot in zip(self.panes, snapshots, strict=True):
             if pane.shown != snapshot:
                 pane.show(snapshot)
+        bare = snapshots[2].over and not snapshots[2].charts
+        if bare != self._bare:
+            self._bare = bare
+            self.rearrange()
 
     def rearrange(self) -> None:
         """Show the grid, or the one pane that is in view."""
@@ -102,7 +108,7 @@ class CompareScreen(WorkbenchScreen):
             self.active = 0
         self.set_class(self.active is not None, "-single")
         for place, pane in enumerate(self.panes):
-            pane.display = self.active in (None, place)
+            pane.display = place == self.active or (self.active is None and not (self._bare and place == 2))
         for row in self.query(".row"):
             row.display = any(child.display for child in row.children)
         titles = [(str(place + 1), pane.short) for place, pane in enumerate(self.panes)]

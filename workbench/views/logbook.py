@@ -17,6 +17,7 @@ from workbench.views.units import ranks_text
 CAPACITY = 20_000
 """Entries held; older ones are in the ranks' files."""
 TRIM = 2_000
+WHO_AT_MOST = 10
 FOLD_NS = 2_000_000_000
 """Ranks say the same thing within this time: later it is another occasion."""
 
@@ -31,11 +32,12 @@ class Entry(msgspec.Struct):
 
     @property
     def who(self) -> str:
-        """The ranks in words: `r3`, `r0-7 x8`; the launcher is `--`."""
+        """The ranks in words: `r3`, `r0-7 x8`, `5 ranks` where they are scattered; the launcher is `--`."""
         if self.ranks == [-1]:
             return "--"
         many = f" x{len(self.ranks)}" if len(self.ranks) > 1 else ""
-        return f"r{ranks_text(self.ranks)}{many}"
+        text = f"r{ranks_text(self.ranks)}{many}"
+        return text if len(text) <= WHO_AT_MOST else f"{len(self.ranks)} ranks"
 
 
 class LogbookSnapshot(msgspec.Struct, frozen=True):
