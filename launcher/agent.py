@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from launcher import lifeline, rank, torchrun
@@ -163,11 +164,11 @@ class Elastic:
                 start(request.entrypoint, argument, environment, request.folder)
             finally:
                 # torch leaves its handler: the signal that breaks a launch would raise in what follows.
-                signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+                signal.signal(signal.SIGQUIT, _unmoved)
         except (ChildFailedError, SignalException):
             pass  # the codes and the ranks' own events say more
         finally:
-            signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+            signal.signal(signal.SIGQUIT, _unmoved)
             self._control = None
         return self._codes
 
@@ -196,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         start_forkserver(options.preload)
         service = Service(replies, collector, options.detached)
         service.listen(sys.stdin.buffer)
+        signal.signal(signal.SIGQUIT, _unmoved)
         launch = _launcher()  # imports torch here while the forkserver imports it there
         gc.freeze()
         gc.enable()
@@ -205,6 +207,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         collector.close()
         shutil.rmtree(temp, ignore_errors=True)
+
+
+def _unmoved(_number: int, _frame: FrameType | None) -> None:
+    """Let SIGQUIT pass: it breaks a launch that hangs, and may come when there is none to break.
+
+    Under `torchrun`, and before the first warm launch, it would end the agent. A handler, unlike `SIG_IGN`,
+    is not inherited by the commands that the agent starts.
+    """
 
 
 def _launcher() -> Launch:

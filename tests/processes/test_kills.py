@@ -52,6 +52,12 @@ def test_the_agent_is_killed(fresh_runner: Runner, act: str) -> None:
     assert read_whole_record(run.folder) > 3
 
 
+def test_the_signal_that_breaks_a_launch_comes_when_there_is_none(fresh_runner: Runner) -> None:
+    """As under `torchrun`, which the agent only waits for: it must outlive it, before any launch too."""
+    os.kill(fresh_runner.client.pid, signal.SIGQUIT)
+    assert fresh_runner.start(world_size=2).finished().exit_code == 0
+
+
 def test_the_forkserver_is_killed_and_the_next_run_works(fresh_runner: Runner) -> None:
     run = fresh_runner.start(world_size=2, do="hang", who=1)
     run.all_ready()
