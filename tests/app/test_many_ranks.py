@@ -82,4 +82,5 @@ async def test_the_screen_of_64_ranks(
         if size == NARROW:
             await pilot.press("2")
             await until_seen(pilot, "63✓")
+        await until_seen(pilot, "esc back")
         same_as_snapshot(f"ranks-64-{size[0]}x{size[1]}", screen_text(app))

@@ -49,8 +49,12 @@ class LogbookPane(Pane[LogbookSnapshot]):
         self.virtual_size = Size(width, max(1, len(self._entries)))
         self._tell(snapshot)
         self.refresh()
-        if self.following:
-            self.scroll_end(animate=False)
+        self.keep_up()
+
+    def keep_up(self) -> None:
+        """Bring the newest line into view where the log is followed; sizes may have changed since."""
+        if self.following and self.scroll_offset.y < self.max_scroll_y:
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
 
     def _tell(self, snapshot: LogbookSnapshot) -> None:
         words = ["[ ] all ranks" if self.rank is None else f"[ ] rank {self.rank}"]

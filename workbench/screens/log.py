@@ -61,8 +61,10 @@ class LogScreen(WorkbenchScreen):
         """Fold what came."""
         self.feed.poll()
         self.pane.show(self.book.snapshot())
+        self.pane.keep_up()
         if self.feed.result is not None:
             self._timer.stop()
+            self.call_after_refresh(self.pane.keep_up)
         elif self.feed.behind:
             self.read_on(self._more)
 
