@@ -49,6 +49,7 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
         self.rank: int | None = None
         self.is_shown = False
         self._strips: list[Strip] = []
+        self._lost_to_bar = 0
         self._drawn: tuple[S | None, int, int, int | None] | None = None
         self.border_title = f"{key} {self.TITLE}" if key else self.TITLE
 
@@ -97,6 +98,8 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
     def redraw(self) -> None:
         """Draw the snapshot and refresh the lines that differ from those on the screen."""
         width, height = self.scrollable_content_region.size
+        if self.show_vertical_scrollbar:
+            width += self.styles.scrollbar_size_vertical
         if self.shown is None or width < 4:
             return
         drawn = (self.shown, width, height, self.rank)
@@ -105,8 +108,8 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
         self._drawn = drawn
         before = self._strips
         at_end = self.scroll_offset.y >= self.max_scroll_y
-        self._strips = [Strip(line) for line in self.lines(self.shown, width, height)]
-        size = Size(width, len(self._strips))
+        self._strips = self._fitted(width, height)
+        size = Size(width - self._lost_to_bar, len(self._strips))
         if size != self.virtual_size:
             self.virtual_size = size
             self.refresh()
@@ -119,6 +122,19 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
         for y, (old, new) in enumerate(zip(before, self._strips, strict=True)):
             if old != new:
                 self.refresh_line(y - self.scroll_offset.y)
+
+    def _fitted(self, width: int, height: int) -> list[Strip]:
+        """Draw in `width` cells, less the scroll bar's where the lines are too many to be seen at once.
+
+        The bar appears only after the lines are there, and nothing would tell that they have lost cells to it.
+        """
+        assert self.shown is not None
+        lines = self.lines(self.shown, width - self._lost_to_bar, height)
+        bar = self.styles.scrollbar_size_vertical if len(lines) > height else 0
+        if bar != self._lost_to_bar:
+            self._lost_to_bar = bar
+            lines = self.lines(self.shown, width - bar, height)
+        return [Strip(line) for line in lines]
 
     def refresh_line(self, y: int) -> None:
         """Refresh one line of the content, counted from the first in view."""

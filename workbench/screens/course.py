@@ -8,12 +8,13 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from labs.exercises import exercises
 from workbench import course_map, palette
 from workbench.course_map import Stop
+from workbench.panes.keys_footer import KeysFooter
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.exercise import ExerciseScreen, state_text
 from workbench.screens.guide import row_text
@@ -40,7 +41,7 @@ class CourseScreen(WorkbenchScreen):
             yield OptionList(id="stops")
             with VerticalScroll(id="stop-box"):
                 yield Static(id="stop", markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Frame the two boxes."""

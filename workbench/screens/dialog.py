@@ -8,7 +8,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
+
+from workbench.panes.keys_footer import KeysFooter
 
 
 class Confirm(ModalScreen[bool], inherit_bindings=False):
@@ -27,7 +29,7 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
         """The question in a box."""
         with Vertical(classes="dialog"):
             yield Static(self._question, markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def action_answer(self, answer: bool) -> None:
         """Close with the answer."""
@@ -49,7 +51,7 @@ class Ask(ModalScreen[str | None], inherit_bindings=False):
         with Vertical(classes="dialog") as box:
             box.border_title = self._title
             yield Input(self._text, compact=True, select_on_focus=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter takes the line."""

@@ -9,13 +9,14 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from labs.exercises import Exercise, Verdict
 from labs.params import ParameterError
 from workbench import exercises, palette, watch
 from workbench.course import State
+from workbench.panes.keys_footer import KeysFooter
 from workbench.panes.prose import prose
 from workbench.screens.base import WorkbenchScreen
 
@@ -59,7 +60,7 @@ class ExerciseScreen(WorkbenchScreen):
             yield OptionList(id="exercises")
             with VerticalScroll(id="exercise-box"):
                 yield Static(id="exercise", markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the list; look for saves now and then."""

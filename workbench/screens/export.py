@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Footer, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from labs.params import ParameterError
 from workbench.exports.formats import FORMATS, FormatName, default_output, export
 from workbench.exports.output import free_name
+from workbench.panes.keys_footer import KeysFooter
 
 SAID_S = 15.0
 
@@ -37,7 +38,7 @@ class ExportDialog(ModalScreen[FormatName | None], inherit_bindings=False):
             box.border_title = "export this run as"
             options = [Option(f"{name:<8}{one.says}", id=name) for name, one in FORMATS.items()]
             yield OptionList(*options, markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter takes the format."""

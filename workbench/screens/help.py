@@ -10,9 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from workbench import palette
+from workbench.panes.keys_footer import KeysFooter
 
 COLOURS = (
     "Colours never stand alone: a rank has its number, a phase its glyph and its word, a lane its letters. "
@@ -39,7 +40,7 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
         """The keys in two columns: key, what it does."""
         with VerticalScroll(id="help"):
             yield Static(self._text(), markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Name the box."""

@@ -12,13 +12,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from labs.params import ParameterError
 from workbench import history, palette
 from workbench.history import ORDERS, HistoryRun
 from workbench.messages import ReplayWanted
+from workbench.panes.keys_footer import KeysFooter
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.compare import CompareScreen
 from workbench.screens.dialog import Ask, Confirm
@@ -58,7 +59,7 @@ class HistoryScreen(WorkbenchScreen):
         with Horizontal(id="history-body"):
             yield Choices(id="history")
             yield Static(id="run-detail", markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the list."""

@@ -9,13 +9,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from labs.catalog import GROUPS
 from labs.params import LabSpec
 from workbench import palette
 from workbench.messages import HistoryWanted, ReplayWanted
+from workbench.panes.keys_footer import KeysFooter
 from workbench.runs import state_of
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.course import CourseScreen
@@ -61,7 +62,7 @@ class HomeScreen(WorkbenchScreen):
             yield Static(id="detail", markup=False)
         with Vertical(id="runs-box"):
             yield Choices(id="runs")
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the lists."""

@@ -10,13 +10,14 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Button, Footer, Input, Static
+from textual.widgets import Button, Input, Static
 
 from labs.catalog import package_of
 from labs.exercises import exercises
 from labs.params import LabSpec, ParameterError, parse
 from workbench import palette
 from workbench.messages import RunWanted
+from workbench.panes.keys_footer import KeysFooter
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.exercise import ExerciseScreen
 from workbench.screens.facts import agent_text, machine_text
@@ -58,7 +59,7 @@ class LabScreen(WorkbenchScreen):
         with Horizontal(id="run-line"):
             yield Button("Run", id="run", compact=True, variant="primary")
             yield Static(id="message", markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     @cached_property
     def guide(self) -> GuidePanel:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from workbench.feed import Feed
+from workbench.panes.keys_footer import KeysFooter
 from workbench.panes.logbook import LogbookPane
 from workbench.screens.base import WorkbenchScreen
 from workbench.screens.dialog import Ask
@@ -50,7 +50,7 @@ class LogScreen(WorkbenchScreen):
     def compose(self) -> ComposeResult:
         """The log fills the screen."""
         yield self.pane
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Read the record and follow it."""

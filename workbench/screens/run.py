@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Footer
 
 from labs.params import LabSpec, ParameterError, parse
 from launcher.rundir import EVENTS
@@ -17,6 +16,7 @@ from workbench.feed import Feed
 from workbench.messages import RunWanted, StopWanted
 from workbench.panes.base import Pane
 from workbench.panes.header import RunHeader
+from workbench.panes.keys_footer import KeysFooter
 from workbench.panes.pane_bar import PaneBar
 from workbench.panes.registry import PANES
 from workbench.screens.base import WorkbenchScreen
@@ -112,7 +112,7 @@ class RunScreen(WorkbenchScreen):
             if self.spec is not None:
                 app = self.workbench
                 yield GuidePanel(self.spec, app.study(self.spec), app.guide_trouble(self.spec), app.glyphs)
-        yield Footer()
+        yield KeysFooter()
 
     def _grid(self) -> Iterator[Horizontal]:
         for row in self._rows:

@@ -11,12 +11,13 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, ScrollableContainer, Vertical
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from labs.catalog import FOLDER
 from labs.params import LabSpec
 from workbench import palette, source
+from workbench.panes.keys_footer import KeysFooter
 from workbench.screens.base import WorkbenchScreen
 from workbench.source import Place, SpanName
 
@@ -57,7 +58,7 @@ class SourceScreen(WorkbenchScreen):
                 yield OptionList(id="spans")
             with ScrollableContainer(id="source-box"):
                 yield Static(id="source", markup=False)
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the lists; a span that was chosen in a pane is looked up at once."""
