@@ -288,7 +288,7 @@ class RunScreen(WorkbenchScreen):
     def action_pause(self) -> None:
         """Hold the view as it is, or let it follow the run again; the run goes on either way."""
         self._header.held = not self._header.held and not self._over
-        self._show(self.feed.run.snapshot())
+        self._header.show(self.feed.run.snapshot())
         self.tick()
 
     def action_log(self) -> None:
