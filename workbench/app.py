@@ -211,7 +211,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._forget_run()
         self._trouble(reason)
         if current is not None:
-            ending = Ending(status="error", exit_code=exit_code, reason=reason)
+            ending = Ending("error", exit_code, reason, agent_lost=exit_code == LOST)
             self.run_worker(lambda: conclude(*current, ending, COLLECTOR_S), thread=True)
 
     def _trouble(self, text: str) -> None:

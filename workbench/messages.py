@@ -53,11 +53,3 @@ class ReplayWanted(Message):
 
 class HistoryWanted(Message):
     """Open the list of all runs."""
-
-
-class CompareWanted(Message):
-    """Put the runs in these folders side by side."""
-
-    def __init__(self, folders: tuple[Path, ...]) -> None:
-        super().__init__()
-        self.folders = folders

@@ -102,9 +102,7 @@ class PageFlags(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     doctor: Annotated[bool, Meta(description="what this machine has, and what is wrong with it")] = False
     version: Annotated[bool, Meta(description="the version")] = False
-    json: Annotated[
-        bool, Meta(description="the page as JSON (--list, --runs, --progress, --doctor)")
-    ] = False
+    json: Annotated[bool, Meta(description="the page as JSON (--list, --runs, --progress, --doctor)")] = False
     runs_dir: Annotated[str, Meta(description="folder in which runs are kept", extra={"unit": "DIR"})] = ""
     ascii: Annotated[bool, Meta(description="draw with ASCII characters alone")] = False
     mouse: Annotated[bool, Meta(description="listen to the mouse")] = True

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import Footer
 
 from workbench.feed import Feed
 from workbench.panes.base import Pane
 from workbench.panes.compare import CompareTablePane, OverlayPane, StackPane
+from workbench.panes.keys_footer import KeysFooter
 from workbench.panes.pane_bar import PaneBar
 from workbench.screens.base import WorkbenchScreen
 from workbench.views import compare
@@ -59,7 +59,7 @@ class CompareScreen(WorkbenchScreen):
         with Vertical(id="rows"):
             yield Horizontal(table, losses, classes="row")
             yield Horizontal(schedules, classes="row")
-        yield Footer()
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Read the records, a bit at a time, and follow those that grow."""
