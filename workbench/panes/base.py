@@ -126,7 +126,7 @@ class Pane(ScrollView, Generic[S], can_focus=True, inherit_bindings=False):
     def _fitted(self, width: int, height: int) -> list[Strip]:
         """Draw in `width` cells, less the scroll bar's where the lines are too many to be seen at once.
 
-        The bar appears only after the lines are there, and nothing would tell that they have lost cells to it.
+        The bar appears only after the lines are there, and nothing tells that they have lost cells to it.
         """
         assert self.shown is not None
         lines = self.lines(self.shown, width - self._lost_to_bar, height)
