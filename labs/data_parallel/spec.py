@@ -51,7 +51,7 @@ class DataParallelParams(msgspec.Struct, frozen=True, kw_only=True):
     precision: Annotated[
         Precision, Meta(description="of forward, by autocast; fp16 (loss scaled) on GPUs only")
     ] = "fp32"
-    steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 60
+    steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 40
     batch: Annotated[
         int, Meta(ge=2, le=65_536, description="rows, sequences or images of the whole batch, over all ranks")
     ] = 24

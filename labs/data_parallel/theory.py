@@ -72,7 +72,7 @@ def initial_loss(layers: int) -> float:
 COMPARED_STEPS = 10
 """Steps that one process repeats. Training is chaotic: AdamW turns last bits into steps of another direction,
 and sums of another order are a hundred times as far apart every ten or twenty steps."""
-CLEARLY_AFTER = 60
+CLEARLY_AFTER = 40
 """Steps, those of a run by default, after which a model of examples must have learned clearly."""
 
 
