@@ -43,6 +43,8 @@ def test_every_parameter_of_every_lab_is_told() -> None:
 
 def test_every_file_that_it_links_to_exists() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        if target.startswith("https://"):
+            continue
         assert (ROOT / target).exists(), target
 
 

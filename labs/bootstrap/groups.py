@@ -40,8 +40,7 @@ def start(ctx: Context, meeting: Meeting, way: Way) -> tuple[dict[str, float], f
     place = meeting.share(f"{way}/place", _place(way) if ctx.rank == 0 else None)
     seconds: dict[str, float] = {}
     with _environment(ctx, way, place):
-        store = _timed(ctx, seconds, STAGES[0], way, lambda: _store(ctx, way, place))
-        _timed(ctx, seconds, STAGES[1], way, lambda: connect(ctx, store))
+        _join(ctx, seconds, way, place)
     one = torch.ones(1, device=ctx.device)
     _timed(ctx, seconds, STAGES[2], way, lambda: dist.all_reduce(one))
     # A rank that destroys its group closes its connections: all must be done with theirs.
@@ -51,6 +50,15 @@ def start(ctx: Context, meeting: Meeting, way: Way) -> tuple[dict[str, float], f
     if way == "file" and ctx.rank == 0:
         Path(place).unlink(missing_ok=True)
     return seconds, float(one.item())
+
+
+def _join(ctx: Context, seconds: dict[str, float], way: Way, place: str) -> None:
+    """Find the store and connect by it, and keep no hold of the store.
+
+    The end of a FileStore opens its file once more, and would make it anew where rank 0 has removed it.
+    """
+    store = _timed(ctx, seconds, STAGES[0], way, lambda: _store(ctx, way, place))
+    _timed(ctx, seconds, STAGES[1], way, lambda: connect(ctx, store))
 
 
 def connect(ctx: Context, store: Store) -> None:

@@ -62,7 +62,8 @@ def thrifty(text: str) -> str:
         out += (_change(now, PLAIN), text[place:])
         now = PLAIN
     out.append(_change(now, PLAIN))
-    return "".join(out)
+    short = "".join(out)
+    return short if len(short) < len(text) else text
 
 
 @lru_cache(4096)
