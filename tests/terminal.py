@@ -30,12 +30,14 @@ class Terminal:
         self.written = bytearray()
         self._set_size(columns, rows)
         self.before = termios.tcgetattr(slave)
+        # A test runner may say a size in the environment; it would win over the terminal's own.
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             command,
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **(environment or {})},
+            env={**inherited, "TERM": "xterm-256color", "LANG": "C.UTF-8", **(environment or {})},
             start_new_session=True,
         )
         self.slave = slave
