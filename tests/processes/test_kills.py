@@ -129,6 +129,7 @@ def test_the_workbench_is_killed(app: App) -> None:
 
 @pytest.mark.parametrize("app", [["hang"]], indirect=True)
 def test_the_workbench_and_the_agent_are_killed(app: App) -> None:
+    os.kill(app.session, signal.SIGSTOP)  # or it might notice the workbench's end before its own
     app.process.kill()
     os.kill(app.session, signal.SIGKILL)
     assert ended(app).exit_code == 3
