@@ -1,4 +1,4 @@
-"""The screens of the communication labs on recorded runs: the panes that their specs name, at both sizes."""
+"""The screens of the labs on recorded runs: the panes that their own specs name, at both sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until_over, until_seen
 
 Recorded = Callable[[str], Path]
-LABS = {lab: spec_of(lab) for lab in ("bootstrap", "collectives", "bandwidth", "mesh")}
+LABS = {lab: spec_of(lab) for lab in ("bootstrap", "collectives", "bandwidth", "mesh", "pp", "3d")}
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def outside() -> Outside:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "120x40"])
-@pytest.mark.parametrize("name", ["bootstrap", "bandwidth", "mesh", "collectives-ring"])
-async def test_the_screen_of_a_communication_lab(
+@pytest.mark.parametrize("name", ["bootstrap", "bandwidth", "mesh", "collectives-ring", "pp", "3d"])
+async def test_the_screen_of_a_lab(
     name: str,
     size: tuple[int, int],
     recorded: Recorded,
