@@ -21,6 +21,7 @@ class Study:
         self.guide = guide
         self.course = course
         self.progress: LabProgress = course.lab(guide.lab)
+        self._kept = guide.lab in course.labs()
         self.place = self._resumed()
 
     def _resumed(self) -> int:
@@ -46,6 +47,7 @@ class Study:
 
     def go(self, by: int) -> None:
         """Turn to another step; leaving a text for the next one counts as having read it."""
+        self._notice_reset()
         step = self.step
         if by > 0 and step is not None and step.kind in ("read", "observe", "change"):
             self._done(step)
@@ -54,6 +56,7 @@ class Study:
 
     def show(self, step: Step) -> None:
         """Turn to this step."""
+        self._notice_reset()
         self.place = self.guide.steps.index(step)
         self._keep(place=step.id)
 
@@ -66,6 +69,7 @@ class Study:
         step = self.step
         assert step is not None
         assert step.question is not None
+        self._notice_reset()
         value = read_answer(step.question, text)
         assert value is not None
         self._keep(answers={**self.progress.answers, step.id: value})
@@ -103,6 +107,7 @@ class Study:
         """Take what a run measured, where its parameters are those of a run step; returns those steps."""
         if result.status not in ("passed", "failed"):
             return []
+        self._notice_reset()
         matching = [
             step for step in self.guide.steps if step.setup is not None and fits(step.setup, result, seed)
         ]
@@ -132,12 +137,18 @@ class Study:
         if step.id not in self.progress.done:
             self._keep(done=(*self.progress.done, step.id))
 
+    def _notice_reset(self) -> None:
+        """Begin anew where another process (`--reset`) has taken this lab out of the file meanwhile."""
+        if self._kept and self.guide.lab not in self.course.labs() and not self.course.problem:
+            self.progress, self._kept = LabProgress(), False
+
     def _keep(self, **changes: object) -> None:
         changed = msgspec.structs.replace(self.progress, **changes)
         known = {step.id for step in self.guide.steps}
         state = "done" if known <= set(changed.done) else "started"
         self.progress = msgspec.structs.replace(changed, state=state)
         self.course.keep_lab(self.guide.lab, self.progress)
+        self._kept = not self.course.problem
 
 
 def fits(setup: Setup, result: Result, seed: int) -> bool:

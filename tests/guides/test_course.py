@@ -153,6 +153,19 @@ class TestAStudy:
         assert (row.measured, row.agrees) == (6.0, True)
         assert "sync_model" in Study(guide, Course()).row(guide.steps[5]).missing
 
+    def test_a_reset_meanwhile_is_not_undone(self) -> None:
+        guide = guides.load(spec_of("mesh"))
+        study = Study(guide, Course())
+        study.go(1)
+        study.go(1)
+        assert len(Course().lab("mesh").done) >= 1
+        assert Course().forget("mesh")
+        study.show(guide.steps[1])
+        assert Course().lab("mesh").done == ()
+        study.show(guide.steps[0])
+        study.go(1)
+        assert Course().lab("mesh").done == (guide.steps[0].id,)
+
 
 class TestTheMap:
     def test_every_lab_needs_and_gives(self) -> None:
