@@ -1,19 +1,22 @@
 """The bandwidth lab beside a plain `torch.distributed` loop, in one run: `python -m tests.bench.bandwidth`.
 
-Short rounds of both alternate, so that whatever else the machine does falls on both, and both use the same
-buffers, since two buffers of one size already differ by some percent (huge pages, alignment). Printed are
-the medians of all iterations and the ratio: the median over rounds of the two medians of a round. Exit code
-1 if it is more than 5% away from 1 at any size (all are 1 MiB or more).
+Short rounds of both alternate in every order, so that whatever else the machine does falls on both, and both
+use the same buffers, since two buffers of one size already differ by some percent (huge pages, alignment).
+The plain loop runs a second time in each round: how far its medians lie apart is the noise of the machine.
+Exit code 1 if lab and plain are more than 5% apart at any size (all are 1 MiB or more).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import socket
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from math import isqrt
 
 import torch
 import torch.distributed as dist
@@ -31,7 +34,6 @@ WARMUP = 2
 
 def plain_loop(op: Op, data: torch.Tensor, other: torch.Tensor, iters: int) -> list[float]:
     """Time `op` as somebody would who never saw the lab; seconds, the slowest rank of each iteration."""
-    world_size = dist.get_world_size()
     times = []
     for i in range(iters + WARMUP):
         dist.barrier()
@@ -45,28 +47,26 @@ def plain_loop(op: Op, data: torch.Tensor, other: torch.Tensor, iters: int) -> l
         end = time.perf_counter()
         if i >= WARMUP:
             times.append(end - begin)
-    everyone: list[list[float]] = [[] for _ in range(world_size)]
-    dist.all_gather_object(everyone, times)
-    return [max(column) for column in zip(*everyone, strict=True)]
+    slowest = torch.tensor(times)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return slowest.tolist()
 
 
-def compare(op: Op, size: int, rounds: int, iters: int) -> tuple[float, float, float]:
-    """Return the medians (seconds) of the lab and of the plain loop, and the median ratio of a round."""
-    elements = size // 4
+def compare(op: Op, size: int, rounds: int, iters: int) -> dict[str, float]:
+    """Return the medians (seconds) of the lab, of the plain loop, and of the plain loop once more."""
     job = Job(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
-    case = Case(op, "out_of_place" if op == "all_to_all" else "in_place", elements, job)
-    data, other = case.send, case.recv
-    lab: list[float] = []
-    plain: list[float] = []
-    ratios: list[float] = []
+    case = Case(op, "out_of_place" if op == "all_to_all" else "in_place", size // 4, job)
+    ways: dict[str, Callable[[], list[float]]] = {
+        "lab": lambda: measure(case.call, job.device, iters, WARMUP),
+        "plain": lambda: plain_loop(op, case.send, case.recv, iters),
+        "again": lambda: plain_loop(op, case.send, case.recv, iters),
+    }
+    order = list(itertools.permutations(ways))
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
-        for kind in ("lab", "plain") if number % 2 else ("plain", "lab"):
-            if kind == "lab":
-                lab += measure(case.call, job.device, iters, WARMUP)
-            else:
-                plain += plain_loop(op, data, other, iters)
-        ratios.append(statistics.median(lab[-iters:]) / statistics.median(plain[-iters:]))
-    return statistics.median(lab), statistics.median(plain), statistics.median(ratios)
+        for name in order[number % len(order)]:
+            times[name] += ways[name]()
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def worker(rank: int, world_size: int, port: int, rounds: int, iters: int) -> None:
@@ -82,11 +82,14 @@ def worker(rank: int, world_size: int, port: int, rounds: int, iters: int) -> No
     apart = 0
     for op in OPS:
         for size in SIZES:
-            lab, plain, ratio = compare(op, size, rounds, iters)
+            # The shorter a call, the more its time scatters: the smaller sizes take more rounds.
+            medians = compare(op, size, rounds * isqrt(SIZES[-1] // size), iters)
+            ratio, noise = medians["lab"] / medians["plain"], medians["again"] / medians["plain"]
             apart += abs(ratio - 1) > TOLERANCE
             if rank == 0:
-                line = f"{op:>12} {size >> 20:>3} MiB  lab {lab * 1e6:>9.1f} us  plain {plain * 1e6:>9.1f} us"
-                sys.stdout.write(f"{line}  ratio {ratio:.3f}\n")
+                lab, plain = (medians[name] * 1e6 for name in ("lab", "plain"))
+                line = f"{op:>12} {size >> 20:>3} MiB  lab {lab:>9.1f} us  plain {plain:>9.1f} us"
+                sys.stdout.write(f"{line}  ratio {ratio:.3f}  (plain to itself {noise:.3f})\n")
                 sys.stdout.flush()
     dist.destroy_process_group()
     if apart:
@@ -97,8 +100,8 @@ def main() -> int:
     """Run the comparison on `--nproc` ranks of this machine and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--iters", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=24, help="of the largest size")
+    parser.add_argument("--iters", type=int, default=20)
     given = parser.parse_args()
     with socket.socket() as finder:
         finder.bind(("127.0.0.1", 0))
