@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import lifeline, rank, torchrun
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
+from launcher.forked import fork_passing
 from launcher.protocol import Warm
 from launcher.service import Launch, Service
 
@@ -47,9 +48,21 @@ AFTER_LABS = ["launcher.preloaded"]
 
 
 def start_forkserver(modules: Sequence[str]) -> None:
-    """Start the forkserver from the main thread (its life is tied to this thread); it loads by itself."""
+    """Start the forkserver from the main thread (its life is tied to this thread); it loads by itself.
+
+    On Linux it is forked from this process and so has torch already, shared page by page; elsewhere a fork
+    with threads is not safe, and it is an interpreter of its own.
+    """
     multiprocessing.forkserver.set_forkserver_preload([*BEFORE_LABS, *modules, *AFTER_LABS])
-    multiprocessing.forkserver.ensure_running()
+    if sys.platform != "linux":
+        multiprocessing.forkserver.ensure_running()
+        return
+    util: Any = multiprocessing.util
+    spawn, util.spawnv_passfds = util.spawnv_passfds, fork_passing
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        util.spawnv_passfds = spawn
 
 
 def wait_until_warm() -> None:
@@ -194,11 +207,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         multiprocessing.resource_tracker.ensure_running()  # before the collector, which spares it
         collector.start()
-        start_forkserver(options.preload)
         service = Service(replies, collector, options.detached)
         service.listen(sys.stdin.buffer)
         signal.signal(signal.SIGQUIT, _unmoved)
-        launch = _launcher()  # imports torch here while the forkserver imports it there
+        import torch  # noqa: F401  before the forkserver, which is forked with it
+
+        gc.freeze()
+        start_forkserver(options.preload)
+        launch = _launcher()  # imports what is left here while the forkserver imports the labs there
         gc.freeze()
         gc.enable()
         wait_until_warm()

@@ -36,6 +36,7 @@ from launcher.events import (
     encode,
     encode_lines,
 )
+from launcher.rank import run as run_rank
 
 FLUSH_S = 0.05
 WAITING_AFTER_NS = 250_000_000
@@ -203,7 +204,8 @@ class Emitter:
         unsent = b""
         while True:
             if not unsent:
-                self._wake.wait(FLUSH_S)
+                # At the same moments on all ranks of a node: the step that they share is disturbed once.
+                self._wake.wait(FLUSH_S - time.monotonic() % FLUSH_S)
             self._wake.clear()
             self._announce()
             if watched.poll(0):
@@ -288,7 +290,10 @@ class Emitter:
         frame = sys._current_frames().get(self._main)
         if frame is None:
             return
-        stack = "".join(traceback.format_stack(frame))
+        # From the rank's own first frame on: below it lie multiprocessing's and the agent's, of no interest.
+        frames = list(traceback.walk_stack(frame))
+        own = next((place for place, (one, _) in enumerate(frames) if one.f_code is run_rank.__code__), None)
+        stack = "".join(traceback.StackSummary.extract(reversed(frames[:own])).format())
         now = time.monotonic_ns()
         for line in ("stack of the main thread:", *stack.rstrip().splitlines()):
             self._append(Log(t=now, rank=self.rank, stream="stderr", line=line))

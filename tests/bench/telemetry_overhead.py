@@ -1,17 +1,18 @@
 """Step time of `dp` with telemetry on and off, in one run.
 
-    python -m tests.bench.telemetry_overhead [--ranks 2 4] [--turns 30]
+    python -m tests.bench.telemetry_overhead [--ranks 2 4] [--turns 40]
 
-The same ranks train by turns with an emitter that sends to a real collector and with one that has no socket,
-so that whatever else the machine does meets both alike; who begins changes from turn to turn. The median
-step of each is printed, and their ratio. Budget: less than 1% more. The CPU time of the rank, all its threads
-together, tells the same on a machine that is busy.
+The same ranks train the same model of the lab's default size, paced as the lab paces it, by turns with an
+emitter that sends to a real collector, with one that has no socket, and with another such one. Each turn
+gives one ratio of its median steps; printed are the median ratio of all turns and its standard error, for on
+against off and, as the noise of the machine, off against off. The CPU time of the rank, all its threads
+together, tells the same on a machine that is busy. Budget: less than 1% more, which is missed where the ratio
+is above it by more than twice the error.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import itertools
 import statistics
 import sys
@@ -26,10 +27,12 @@ import torch.distributed as dist
 from labs.comms import Comms
 from labs.context import Context, hello
 from labs.data_parallel.lab import replicate
+from labs.data_parallel.pace import Pace
 from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import RandomRows
 from labs.data_parallel.training import train
 from labs.models import DeepMLP
+from labs.pacing import cores, resolve
 from labs.recorder import Recorder
 from launcher.emitter import Emitter, connect
 from tests.bench.launch import idle_share
@@ -79,61 +82,82 @@ def watched(ctx: Context, emit: Emitter) -> Watched:
 
 
 def measure(ctx: Context, environment: dict[str, str], turns: int) -> dict[str, list[Step]]:
-    """The steps of this rank with telemetry on and off."""
-    params = DataParallelParams(steps=WARM_UP + STEPS, dim=128, batch=128)
+    """The median step of this rank, turn by turn, with telemetry off, on, and off again."""
+    params = DataParallelParams(steps=WARM_UP + STEPS)
     sending = connect(ctx.rank, environment)
-    ways = {"off": watched(ctx, Emitter(ctx.rank)), "on": watched(ctx, sending)}
     sending.emit(hello(ctx, {}))
+    emitters = {"off": Emitter(ctx.rank), "on": sending, "again": Emitter(ctx.rank)}
+    ways = {name: watched(ctx, emitter) for name, emitter in emitters.items()}
+    # One module for all: two copies of one size already differ by some percent (where in memory they lie).
     module = DeepMLP(params.dim, params.layers, seed=1)
-    replicas = {name: replicate(copy.deepcopy(module), way.comms, params) for name, way in ways.items()}
-    found: dict[str, list[Step]] = {"off": [], "on": []}
+    Pace(list(module.layers), resolve(params.pace_ms, ctx.world_size, cores(), ctx.device.type))
+    found: dict[str, list[Step]] = {name: [] for name in ways}
+    orders = list(itertools.permutations(ways))
     for turn in range(WARM_UP + turns):
-        for name in ("off", "on") if turn % 2 else ("on", "off"):
+        for name in orders[turn % len(orders)]:
             way = ways[name]
             dist.barrier()
             proof = Comms(way.recorder, name="proof", ledger=way.comms.ledger)
-            train(way, params, RandomRows(way, params), replicas[name], proof)
+            replica = replicate(module, way.comms, params)
+            train(way, params, RandomRows(way, params), replica, proof)
             steps = way.take()
             if turn >= WARM_UP:
-                found[name] += steps[WARM_UP:]
+                found[name].append(median(steps[WARM_UP:]))
     sending.close()
     assert sending.dropped == 0
     return found
 
 
-def overhead(ranks: int, turns: int) -> float:
-    """Print a line for so many ranks and return the ratio of the median steps, on to off."""
+def median(steps: list[Step]) -> Step:
+    """The medians of both clocks."""
+    return Step(*(statistics.median(column) for column in zip(*steps, strict=True)))
+
+
+class Ratio(NamedTuple):
+    """The median ratio of all turns, and the standard error of it (that of a median: 1.25 of a mean's)."""
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value - 1:+.1%} ±{self.error:.1%}"
+
+
+def ratio(above: list[float], below: list[float]) -> Ratio:
+    """Compare turn by turn: what slows the machine for a while slows both."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return Ratio(statistics.median(ratios), 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5)
+
+
+def overhead(ranks: int, turns: int) -> Ratio:
+    """Print a line for each clock; return the ratio by the wall's."""
     with tempfile.TemporaryDirectory() as temp:
         collector = CollectorProcess(Path(temp) / "run")
         collector.open(ranks)
         found = values(on_ranks(ranks, measure, collector.environment(), turns, limit_s=500.0))[0]
         events = collector.seal().events
         collector.close()
-    off, on = (
-        Step(*(statistics.median(column) for column in zip(*found[way], strict=True)))
-        for way in ("off", "on")
-    )
-    wall, cpu = on.wall / off.wall, on.cpu / off.cpu
-    sys.stdout.write(
-        f"{ranks:>5}{off.wall:>10.2f}{on.wall:>10.2f}{wall - 1:>+10.1%}"
-        f"{off.cpu:>12.2f}{on.cpu:>10.2f}{cpu - 1:>+10.1%}{events:>12,}\n"
-    )
-    return wall
+    ratios = []
+    for place, clock in enumerate(Step._fields):
+        off, on, again = ([step[place] for step in found[way]] for way in ("off", "on", "again"))
+        ratios.append(ratio(on, off))
+        sys.stdout.write(
+            f"{ranks:>5} {clock:<5}{statistics.median(off):>8.2f}{statistics.median(on):>8.2f}"
+            f"{ratios[-1]!s:>14}{ratio(again, off)!s:>14}{events:>10,}\n"
+        )
+    return ratios[0]
 
 
 def main() -> None:
     """Print the table; exit code 1 where the budget is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--turns", type=int, default=30, help=f"turns of {STEPS} steps each way")
+    parser.add_argument("--turns", type=int, default=60, help=f"turns of {STEPS} steps each way")
     options = parser.parse_args()
-    sys.stdout.write(
-        f"dp, 4 layers of 128, 128 rows, median ms a step ({idle_share():.0%} of the cores idle before)\n"
-    )
-    sys.stdout.write(f"{'ranks':>5}{'off':>10}{'on':>10}{'more':>10}")
-    sys.stdout.write(f"{'CPU off':>12}{'on':>10}{'more':>10}{'events':>12}\n")
+    sys.stdout.write(f"dp at its default size, ms a step ({idle_share():.0%} of the cores idle before)\n")
+    sys.stdout.write(f"ranks clock{'off':>8}{'on':>8}{'more':>14}{'noise':>14}{'events':>10}\n")
     ratios = [overhead(ranks, options.turns) for ranks in options.ranks]
-    sys.exit(1 if max(ratios) > BUDGET else 0)
+    sys.exit(1 if any(found.value - 2 * found.error > BUDGET for found in ratios) else 0)
 
 
 if __name__ == "__main__":

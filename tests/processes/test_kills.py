@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from launcher import lifeline
@@ -61,7 +62,7 @@ def test_the_signal_that_breaks_a_launch_comes_when_there_is_none(fresh_runner: 
 def test_the_forkserver_is_killed_and_the_next_run_works(fresh_runner: Runner) -> None:
     run = fresh_runner.start(world_size=2, do="hang", who=1)
     run.all_ready()
-    os.kill(helper_of(fresh_runner, "forkserver"), signal.SIGKILL)
+    os.kill(psutil.Process(run.rank(0).pid).ppid(), signal.SIGKILL)
     run.gone()
     assert run.finished(5).exit_code == 3
     again = fresh_runner.start(world_size=2)
