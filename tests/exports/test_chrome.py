@@ -79,6 +79,21 @@ def test_arrows_lead_from_each_send_to_its_receive(trace: list[dict[str, Any]]) 
     assert ends[first["id"]]["ts"] == min(event["ts"] for event in ends.values())
 
 
+def test_arrows_are_as_perfetto_takes_them(tmp_path: Path) -> None:
+    """Ids are whole numbers, and an arrow's end does not lie before its begin, however long a receiver waited."""
+    run = pipeline_run(tmp_path / "run")
+    with (run / "events.jsonl").open("ab") as record:
+        for step, begin in enumerate((1999.0, 1999.999), 5):
+            record.write(encode(message("recv", 3, 2, 0, 2000, step)))
+            record.write(encode(message("send", 2, 3, begin, 2001, step)))
+    arrows = [event for event in trace_of(run, tmp_path) if event["ph"] in "sf"]
+    assert all(type(event["id"]) is int and event["id"] > 0 for event in arrows)
+    starts = {event["id"]: event["ts"] for event in arrows if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in arrows if event["ph"] == "f"}
+    assert len(starts) == len(ends) == len(arrows) / 2 == 4
+    assert all(starts[name] <= end for name, end in ends.items())
+
+
 def test_counters_tell_loss_and_memory(trace: list[dict[str, Any]]) -> None:
     counters = defaultdict(list)
     for event in trace:

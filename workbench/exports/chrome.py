@@ -43,6 +43,8 @@ class Layout:
         self._numbers: dict[tuple[int, Lane], array[int]] = {}
         self._sent: dict[Pair, array[int]] = {}
         self._received: dict[Pair, array[int]] = {}
+        self._first: dict[Pair, int] = {}
+        """The number of each channel's first message; Perfetto reads an id that is text as hexadecimal."""
         for event in source.events():
             self.origin = min(self.origin or event.t, event.t)
             if isinstance(event, Span):
@@ -53,6 +55,10 @@ class Layout:
         for channels in (self._sent, self._received):
             for pair, times in channels.items():
                 channels[pair] = array("q", sorted(times))
+        number = 1
+        for pair, times in self._sent.items():
+            self._first[pair] = number
+            number += len(times)
 
     def _span(self, span: Span) -> None:
         key = (span.rank, span.lane)
@@ -67,17 +73,16 @@ class Layout:
         """Return the thread, from 0, of the span at `place` among those of its rank and lane."""
         return self._numbers[key][place]
 
-    def flow_of(self, span: Span) -> str:
-        """Return the id that a message's send and receive share; empty where they cannot be matched."""
+    def flow_of(self, span: Span) -> int:
+        """Return the number, from 1, that a message's send and receive share; 0 where they cannot be
+        matched."""
         pair = pair_of(span)
         if pair is None:
-            return ""
+            return 0
         sent, received = self._sent.get(pair, array("q")), self._received.get(pair, array("q"))
         if len(sent) != len(received):  # a span was dropped: which message is whose cannot be told
-            return ""
-        place = bisect_left(sent if span.name == "send" else received, span.t)
-        group, sender, receiver, step = pair
-        return f"{group}/{sender}>{receiver}/{step}/{place}"
+            return 0
+        return self._first[pair] + bisect_left(sent if span.name == "send" else received, span.t)
 
 
 def pair_of(span: Span) -> Pair | None:
@@ -195,8 +200,10 @@ def _span(span: Span, layout: Layout, tid: int, ts: float) -> Iterator[Record]:
     }
     flow = layout.flow_of(span)
     if flow:
-        # An arrow's end lies within its span: at the very end it would be the next one's.
-        at, phase = (ts, {"ph": "s"}) if span.name == "send" else (ts + took * 0.99, {"ph": "f", "bp": "e"})
+        # An arrow ends a nanosecond within its span: at the very end it would be the next one's, and
+        # earlier it might lie before the send, which often begins while the receiver waits already.
+        end = max(ts, ts + took - 1e-3)
+        at, phase = (ts, {"ph": "s"}) if span.name == "send" else (end, {"ph": "f", "bp": "e"})
         yield {**phase, **where, "name": "message", "cat": "message", "id": flow, "ts": at}
 
 
