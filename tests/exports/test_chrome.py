@@ -80,7 +80,7 @@ def test_arrows_lead_from_each_send_to_its_receive(trace: list[dict[str, Any]]) 
 
 
 def test_arrows_are_as_perfetto_takes_them(tmp_path: Path) -> None:
-    """Ids are whole numbers, and an arrow's end does not lie before its begin, however long a receiver waited."""
+    """Ids are whole numbers, and no arrow ends before it begins, however long a receiver waited."""
     run = pipeline_run(tmp_path / "run")
     with (run / "events.jsonl").open("ab") as record:
         for step, begin in enumerate((1999.0, 1999.999), 5):
