@@ -12,18 +12,7 @@ from labs.bandwidth.sizes import ELEMENT_BYTES, format_size, parse_size, sweep
 from labs.bandwidth.theory import CUT_IN_PIECES, OPS, REDUCING, ROOTED, Op
 from labs.params import LabSpec, ParameterError
 
-OpChoice = Literal[
-    "all",
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "broadcast",
-    "reduce",
-    "send_recv",
-]
+OpChoice = Literal["all", Op]
 ReduceOp = Literal["sum", "avg", "min", "max", "product"]
 Dtype = Literal["float32", "float64", "float16", "bfloat16", "int32", "int64"]
 

@@ -10,19 +10,7 @@ from msgspec import Meta
 from labs.collectives.theory import OPS, RING, TREE, Op
 from labs.params import LabSpec, ParameterError
 
-Chosen = Literal[
-    "all",
-    "broadcast",
-    "scatter",
-    "gather",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "send_recv",
-]
+Chosen = Literal["all", Op]
 ReduceOp = Literal["sum", "avg", "min", "max", "product"]
 Algorithm = Literal["library", "ring", "tree"]
 

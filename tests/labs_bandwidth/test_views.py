@@ -7,29 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from launcher.events import Hello, Scalar
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.bandwidth import BandwidthPane
 from workbench.panes.topology import TopologyPane
 from workbench.views.bandwidth import BandwidthView
 from workbench.views.topology import TopologyView
 
 SIZES = tuple(1 << power for power in range(10, 25))
-
-
-def _manifest(world_size: int = 4) -> Manifest:
-    return Manifest(
-        run_id="r",
-        lab="bandwidth",
-        params={},
-        world_size=world_size,
-        backend="gloo",
-        device="cpu",
-        launcher="warm",
-        seed=0,
-        command="",
-        torchrun_command="",
-        created="",
-    )
 
 
 def _scalar(name: str, value: float, step: int = 0) -> Scalar:
@@ -51,7 +35,7 @@ def _sweep(op: str = "all_reduce", wrong: float | None = 0) -> Iterator[Scalar]:
 
 
 def _view(*ops: str, wrong: float | None = 0) -> BandwidthView:
-    view = BandwidthView(_manifest())
+    view = BandwidthView(manifest("bandwidth", 4))
     for op in ops:
         for scalar in _sweep(op, wrong):
             view.feed(scalar)
@@ -77,7 +61,7 @@ class TestBandwidthView:
         assert curve.wrong == 0
 
     def test_a_size_is_not_there_before_its_last_quantity(self) -> None:
-        view = BandwidthView(_manifest())
+        view = BandwidthView(manifest("bandwidth", 4))
         for scalar in list(_sweep())[:5]:
             view.feed(scalar)
         assert view.snapshot().ops[0].out_of_place == ()
@@ -129,7 +113,7 @@ class TestBandwidthPane:
         assert "not verified" in "\n".join(_text(BandwidthPane(), _view("all_reduce", wrong=None), 76, 18))
 
     def test_one_size_is_a_plot_too(self) -> None:
-        view = BandwidthView(_manifest())
+        view = BandwidthView(manifest("bandwidth", 4))
         for scalar in list(_sweep())[:14]:
             view.feed(scalar)
         assert any("1K" in line for line in _text(BandwidthPane(), view, 76, 18))
@@ -155,7 +139,7 @@ class TestBandwidthPane:
 
 class TestTopology:
     def _cpu(self, nodes: tuple[str, ...] = ("host",) * 4) -> TopologyView:
-        view = TopologyView(_manifest(len(nodes)))
+        view = TopologyView(manifest("bandwidth", len(nodes)))
         for rank, node in enumerate(nodes):
             view.feed(
                 Hello(
@@ -172,7 +156,8 @@ class TestTopology:
         return view
 
     def test_waits_for_the_ranks(self) -> None:
-        assert "waiting for the ranks" in "\n".join(_text(TopologyPane(), TopologyView(_manifest()), 36, 10))
+        view = TopologyView(manifest("bandwidth", 4))
+        assert "waiting for the ranks" in "\n".join(_text(TopologyPane(), view, 36, 10))
 
     def test_a_cpu_node_has_its_loopback_and_its_copy_rate(self) -> None:
         view = self._cpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launcher.events import Hello, Phase, Scalar
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.bootstrap import BootstrapPane
 from workbench.views.bootstrap import BootstrapView
 
@@ -13,21 +13,7 @@ STAGES = ("rendezvous", "connect", "first all-reduce", "destroy")
 
 
 def _view(ranks: int = 2, *, begun: bool = True) -> BootstrapView:
-    view = BootstrapView(
-        Manifest(
-            run_id="r",
-            lab="bootstrap",
-            params={},
-            world_size=ranks,
-            backend="gloo",
-            device="cpu",
-            launcher="warm",
-            seed=0,
-            command="",
-            torchrun_command="",
-            created="",
-        )
-    )
+    view = BootstrapView(manifest("bootstrap", ranks))
     for rank in range(ranks if begun else 0):
         view.feed(Phase(t=1_000_000, rank=rank, phase="starting"))
         view.feed(

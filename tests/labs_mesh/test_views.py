@@ -6,23 +6,11 @@ import pytest
 
 from labs.mesh import theory
 from launcher.events import Hello, Scalar, Tensor
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.mesh import MeshPane
 from workbench.views.mesh import MeshView
 
-MANIFEST = Manifest(
-    run_id="r",
-    lab="mesh",
-    params={},
-    world_size=8,
-    backend="gloo",
-    device="cpu",
-    launcher="warm",
-    seed=0,
-    command="",
-    torchrun_command="",
-    created="",
-)
+MANIFEST = manifest("mesh", world_size=8)
 
 
 def _view(shape: tuple[int, ...], names: tuple[str, ...]) -> MeshView:

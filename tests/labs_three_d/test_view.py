@@ -6,27 +6,11 @@ import pytest
 
 from labs.mesh import theory
 from launcher.events import Hello, Phase, Scalar, Span
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.cube import CubePane
 from workbench.views.cube import CubeView, Talk
 
 NAMES = ("dp", "pp", "tp")
-
-
-def manifest(world_size: int) -> Manifest:
-    return Manifest(
-        run_id="r",
-        lab="3d",
-        params={},
-        world_size=world_size,
-        backend="gloo",
-        device="cpu",
-        launcher="warm",
-        seed=0,
-        command="",
-        torchrun_command="",
-        created="",
-    )
 
 
 def comm(rank: int, name: str, group: str, t1: int, size: int, peer: int = -1, step: int = 0) -> Span:
@@ -38,7 +22,7 @@ def comm(rank: int, name: str, group: str, t1: int, size: int, peer: int = -1, s
 def cube(shape: tuple[int, int, int] = (2, 2, 2)) -> CubeView:
     """All ranks in their places, in step 1, with a step 0 behind them; tp talks last."""
     world_size = shape[0] * shape[1] * shape[2]
-    view = CubeView(manifest(world_size))
+    view = CubeView(manifest("3d", world_size))
     for rank in range(world_size):
         place = dict(zip(NAMES, theory.coordinates(rank, shape), strict=True))
         hello = Hello(
@@ -98,7 +82,7 @@ def test_now_is_what_ended_last_each_group_once() -> None:
 
 
 def test_before_anything_is_known_it_says_what_it_waits_for() -> None:
-    assert "waiting for the ranks" in text(CubeView(manifest(8)), 60)
+    assert "waiting for the ranks" in text(CubeView(manifest("3d", 8)), 60)
 
 
 @pytest.mark.parametrize("width", [38, 76, 118])

@@ -16,7 +16,8 @@ from typing import Any
 from launcher import lifeline
 from launcher.client import AgentClient, Lost
 from launcher.protocol import Finished, Reply, RunRequest, Started, Warm
-from launcher.rundir import Manifest, ProcessId, Result, new_run_id, read_result, write_manifest
+from launcher.rundir import ProcessId, Result, new_run_id, read_result, write_manifest
+from tests.manifests import manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_S = 100.0
@@ -125,7 +126,7 @@ class Runner:
         run_id = new_run_id("test")
         folder = self.folder / run_id
         folder.mkdir(parents=True)
-        write_manifest(folder, manifest(run_id, world_size))
+        write_manifest(folder, manifest("test", world_size, run_id))
         request = RunRequest(
             run_id=run_id,
             folder=str(folder),
@@ -146,23 +147,6 @@ class Runner:
         run = self.prepare(world_size, timeout_s=timeout_s, **argument)
         self.request(run.request)
         return run
-
-
-def manifest(run_id: str, world_size: int) -> Manifest:
-    """A manifest of a run of the test entrypoint."""
-    return Manifest(
-        run_id=run_id,
-        lab="test",
-        params={},
-        world_size=world_size,
-        backend="gloo",
-        device="cpu",
-        launcher="warm",
-        seed=0,
-        command="",
-        torchrun_command="",
-        created="",
-    )
 
 
 def wait_for_children(run: Run, count: int) -> None:

@@ -17,7 +17,8 @@ from launcher import channel
 from launcher import collector_protocol as wire
 from launcher.events import AnyEvent, End, Hello, Phase, encode
 from launcher.record import read_record
-from launcher.rundir import EVENTS, Manifest, Result, read_result, write_manifest
+from launcher.rundir import EVENTS, Result, read_result, write_manifest
+from tests.manifests import manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 30.0
@@ -30,23 +31,6 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S
         assert time.monotonic() < deadline, f"after {timeout_s} s still not: {what}"
         time.sleep(0.005)
     return value
-
-
-def manifest(world_size: int, run_id: str = "test-run") -> Manifest:
-    """The manifest of a run that exists only for its telemetry."""
-    return Manifest(
-        run_id=run_id,
-        lab="test",
-        params={},
-        world_size=world_size,
-        backend="gloo",
-        device="cpu",
-        launcher="warm",
-        seed=0,
-        command="",
-        torchrun_command="",
-        created="",
-    )
 
 
 class CollectorProcess:
@@ -86,7 +70,7 @@ class CollectorProcess:
     def open(self, world_size: int = 2, listen: str = "") -> None:
         """Open a run in the folder."""
         self.folder.mkdir(exist_ok=True)
-        write_manifest(self.folder, manifest(world_size))
+        write_manifest(self.folder, manifest("test", world_size, "test-run"))
         now = time.monotonic_ns()
         self.send(
             wire.Open(

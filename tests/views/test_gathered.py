@@ -5,23 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from launcher.events import Shard
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.shards import ShardsPane
 from workbench.views.shards import ShardsView
 
-MANIFEST = Manifest(
-    run_id="r",
-    lab="zero",
-    params={},
-    world_size=2,
-    backend="gloo",
-    device="cpu",
-    launcher="warm",
-    seed=0,
-    command="",
-    torchrun_command="",
-    created="",
-)
+MANIFEST = manifest("zero", world_size=2)
 
 
 def _tell(view: ShardsView, name: str, rank: int, state: Literal["held", "gathered"]) -> None:

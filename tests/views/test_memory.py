@@ -5,23 +5,11 @@ from __future__ import annotations
 import pytest
 
 from launcher.events import Scalar
-from launcher.rundir import Manifest
+from tests.manifests import manifest
 from workbench.panes.memory import MemoryPane
 from workbench.views.memory import MemoryView
 
-MANIFEST = Manifest(
-    run_id="r",
-    lab="zero",
-    params={},
-    world_size=2,
-    backend="gloo",
-    device="cpu",
-    launcher="warm",
-    seed=0,
-    command="",
-    torchrun_command="",
-    created="",
-)
+MANIFEST = manifest("zero", world_size=2)
 
 
 def _view() -> MemoryView:
