@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import gc
 import json
+import logging
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import lifeline, rank, torchrun
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
-from launcher.forked import fork_passing
+from launcher.forked import forking
 from launcher.protocol import Warm
 from launcher.service import Launch, Service
 
@@ -57,12 +58,8 @@ def start_forkserver(modules: Sequence[str]) -> None:
     if sys.platform != "linux":
         multiprocessing.forkserver.ensure_running()
         return
-    util: Any = multiprocessing.util
-    spawn, util.spawnv_passfds = util.spawnv_passfds, fork_passing
-    try:
+    with forking():
         multiprocessing.forkserver.ensure_running()
-    finally:
-        util.spawnv_passfds = spawn
 
 
 def wait_until_warm() -> None:
@@ -99,6 +96,9 @@ class Elastic:
     def __init__(self) -> None:
         import torch.multiprocessing
         from torch.distributed.launcher import api
+
+        # The first record has torch import its compiler, seconds, while the ranks are being ended.
+        logging.disable()
 
         self._api = api
         self._control: RunControl | None = None
