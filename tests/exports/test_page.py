@@ -15,6 +15,7 @@ from launcher.events import AnyEvent, Scalar, encode
 from tests.app.recording import START, manifest_of, write_run
 from tests.exports.runs import NASTY, data_parallel_run, failed_run, pipeline_run
 from tests.views.test_gantt import events_of
+from workbench import palette
 from workbench.exports import html, plot
 from workbench.exports.formats import export
 from workbench.exports.gather import Gathered
@@ -162,6 +163,10 @@ def test_a_run_without_schedule_is_a_timeline(tmp_path: Path) -> None:
     root = svg_of(data_parallel_run(tmp_path / "run"), tmp_path)
     titles = ["".join(node.itertext()) for node in root.iter(f"{SVG}title")]
     assert any(title.startswith("all_reduce, comm, rank 3") for title in titles)
+    words = {"".join(node.itertext()) for node in root.iter(f"{SVG}text")}
+    assert {"forward", "backward", "communication", "optimizer"} <= words
+    heights = {node.attrib["fill"]: node.attrib["height"] for node in root.iter(f"{SVG}rect")}
+    assert len({heights[palette.LANES[lane]] for lane in ("compute", "comm", "optimizer")}) == 3
     assert len(list(root.iter(f"{SVG}polyline"))) == 5
 
 

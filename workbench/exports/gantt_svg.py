@@ -11,7 +11,7 @@ from launcher.events import Lane as SpanLane
 from workbench import palette
 from workbench.views.gantt_chart import Chart, GanttAction, Mark
 from workbench.views.gantt_picture import KIND_WORDS, facts
-from workbench.views.timeline import TimelineSnapshot
+from workbench.views.timeline import Bar, TimelineSnapshot
 from workbench.views.units import duration
 
 LABEL = 40
@@ -21,6 +21,8 @@ AXIS = 24
 CHARACTER = 6.6
 """Width of a character at the lanes' font size, in pixels."""
 Titled = tuple[str, Chart]
+INSETS: dict[SpanLane, int] = {"compute": 1, "comm": 3, "optimizer": 5, "idle": 8}
+"""How much thinner than its lane a span is drawn: shape tells the kinds apart as well as colour."""
 
 
 def height_of(charts: list[Titled]) -> int:
@@ -55,9 +57,10 @@ def timeline(snapshot: TimelineSnapshot, width: int) -> str:
     until = (snapshot.t1 - snapshot.t0) / 1e6
     scale = (width - LABEL) / (until or 1.0)
     first, last = snapshot.first_step, snapshot.last_step
-    of = f", steps {first + 1} to {last + 1}" if first >= 0 else ""
+    of = f", steps {first} to {last}" if first >= 0 else ""
     parts = [_open("timeline", width, height, f'data-until="{until:.4f}" data-width="{width - LABEL}"')]
     parts.append(f'<text x="0" y="16" font-weight="bold" fill="currentColor">timeline{of}</text>')
+    parts += _legend(snapshot)
     parts += _labels(len(snapshot.rows), HEADING)
     parts.append(
         f'<svg x="{LABEL}" y="{HEADING}" width="{width - LABEL}" height="{LANE * len(snapshot.rows)}">'
@@ -68,9 +71,33 @@ def timeline(snapshot: TimelineSnapshot, width: int) -> str:
             for bar in (bar for bar in row.bars if bar.lane == lane):
                 start, end = (bar.t0 - snapshot.t0) / 1e6, (bar.t1 - snapshot.t0) / 1e6
                 title = f"{bar.label}, {lane}, rank {row.rank}, {duration((end - start) / 1e3)}"
-                colour = palette.BACKWARD if bar.label[:1] in ("b", "B") else palette.LANES[lane]
-                parts.append(_bar(start, end, index, scale, colour, bar.label, title, "#ffffff"))
+                colour = _kind(bar)[1]
+                parts.append(
+                    _bar(start, end, index, scale, colour, bar.label, title, "#ffffff", INSETS[lane])
+                )
     return "\n".join([*parts, "</svg>", *_axis(until, HEADING + LANE * len(snapshot.rows), width), "</svg>"])
+
+
+def _kind(bar: Bar) -> tuple[str, str]:
+    """What a span of the timeline is called in the legend, and its colour."""
+    if bar.lane != "compute":
+        return ("communication" if bar.lane == "comm" else bar.lane), palette.LANES[bar.lane]
+    if bar.label[:1] in ("b", "B"):
+        return "backward", palette.BACKWARD
+    return ("forward" if bar.label[:1] in ("f", "F") else "compute"), palette.LANES["compute"]
+
+
+def _legend(snapshot: TimelineSnapshot) -> list[str]:
+    """Each kind of span that there is, with its colour and how thick it is drawn."""
+    kinds = {_kind(bar): INSETS[bar.lane] for row in snapshot.rows for bar in row.bars}
+    parts, x = [], float(LABEL)
+    for (name, colour), inset in sorted(kinds.items(), key=lambda kind: kind[1]):
+        parts.append(
+            f'<rect x="{x:.1f}" y="{18 + inset}" width="14" height="{LANE - 2 * inset}" fill="{colour}"/>'
+            f'<text x="{x + 20:.1f}" y="31" fill="currentColor" opacity="0.75">{name}</text>'
+        )
+        x += 44 + len(name) * CHARACTER
+    return parts
 
 
 def _open(name: str, width: int, height: int, data: str) -> str:

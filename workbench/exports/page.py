@@ -136,5 +136,7 @@ def about(manifest: Manifest, result: Result | None) -> str:
             ("events", f"{result.events}, {result.dropped} dropped, {result.rejected} rejected"),
             *((name, f"{value:.6g}") for name, value in result.metrics.items()),
         ]
-    rows = "".join(f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in facts)
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code></dd>" for name, text in facts if text
+    )
     return section("Run", f"<dl>{rows}</dl>", "run")
