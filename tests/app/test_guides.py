@@ -91,6 +91,19 @@ class TestALearnerFollowsTheGuide:
         """The screen without the header, which has times in it."""
         return "\n".join(screen_text(app).splitlines()[3:-1])
 
+    async def test_while_no_number_is_typed_letters_are_keys(self, runs_dir: Path, outside: Outside) -> None:
+        app = app_of(runs_dir, outside)
+        async with app.run_test(size=NARROW) as pilot:
+            await open_guide(pilot)
+            await pilot.press("n")
+            await until_seen(pilot, "a number in rows, then enter; n leaves it open")
+            await pilot.press("b", "n")
+            await until_seen(pilot, "its letter chooses")
+            await pilot.press("p")
+            await until_seen(pilot, "your answer")
+            await pilot.press("1", "n")
+            await until_seen(pilot, "1n")
+
     async def test_theory_and_run_that_differ_are_told_with_the_reason(
         self, runs_dir: Path, outside: Outside
     ) -> None:

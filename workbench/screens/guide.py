@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -24,16 +25,22 @@ from workbench.study import Study
 from workbench.usage import run_fields
 
 MARGIN = 1
+BEGINS_A_NUMBER = tuple("0123456789+-.")
 
 
 class Answer(Input):
-    """The field for a number; as long as it is empty, letters still turn the steps."""
+    """The field for a number; while it is empty only what begins one is typed, and letters are keys."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Leave the letters of the guide's keys to the panel while nothing is typed."""
-        if not self.value and key in ("n", "p", "t", "q", "question_mark"):
+        """Leave the keys of panel and screen alone while nothing is typed."""
+        if not self.value and character not in BEGINS_A_NUMBER:
             return False
         return super().check_consume_key(key, character)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Keep `Input` from typing what is a key here: it asks nobody."""
+        if event.is_printable and not self.check_consume_key(event.key, event.character):
+            event.prevent_default()
 
 
 class GuidePanel(VerticalScroll, can_focus=True):
