@@ -24,11 +24,13 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from launcher import lifeline, rank, torchrun
+from launcher.channel import temporary_root
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
 from launcher.forked import forking
@@ -190,13 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until asked to quit or until stdin ends."""
     began = time.monotonic()
     gc.disable()  # torch's import makes objects by the million and no garbage: a third of its time
-    parser = argparse.ArgumentParser(prog="launcher.agent", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="launcher.agent", description="Serve runs.")
     parser.add_argument("--preload", action="append", default=[], help="module for the forkserver to import")
     parser.add_argument("--temp", default="", help="folder for temporary files, removed at the end")
     parser.add_argument("--detached", action="store_true", help="finish the run when stdin ends")
     options = parser.parse_args(arguments)
     _forget_main_module()
-    temp = options.temp or tempfile.mkdtemp(prefix="worldsize-agent-")
+    temp = options.temp or tempfile.mkdtemp(prefix="worldsize-", dir=temporary_root())
     tempfile.tempdir = temp
     os.environ["TMPDIR"] = temp
     replies = os.fdopen(os.dup(1), "wb")
@@ -259,5 +261,16 @@ def _forget_main_module() -> None:
 
 
 if __name__ == "__main__":
-    main()
-    os._exit(0)  # at once: unloading torch takes a second, and the forkserver ends with this process
+    # At once: unloading torch takes a second, the forkserver ends with this process, and an interpreter that
+    # ends in order aborts where a thread still reads stdin.
+    status: object = 1
+    try:
+        main()
+        status = 0
+    except SystemExit as leaving:  # argparse
+        status = leaving.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status if isinstance(status, int) else 1)

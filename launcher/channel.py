@@ -17,6 +17,10 @@ import tempfile
 from pathlib import Path
 
 HANDSHAKE_S = 5.0
+SOCKET_PATH_BYTES = 103
+"""What the path of a unix socket holds on macOS; on Linux four bytes more."""
+LONGEST_SOCKET = len("/worldsize-xxxxxxxx/pymp-xxxxxxxx/listener-xxxxxxxx")
+"""Of the sockets below an agent's temporary folder; multiprocessing's own names are the longest."""
 CHALLENGE = 32
 DIGEST = 32
 
@@ -65,6 +69,14 @@ class Listener:
             (self._folder / "run.sock").unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._folder.rmdir()
+
+
+def temporary_root() -> str:
+    """Where agents make their folders: the user's place, `/tmp` where a socket's path would not fit there."""
+    chosen = tempfile.gettempdir()
+    if len(os.fsencode(chosen)) + LONGEST_SOCKET <= SOCKET_PATH_BYTES or not os.access("/tmp", os.W_OK):
+        return chosen
+    return "/tmp"
 
 
 def split_address(text: str) -> tuple[str, int]:

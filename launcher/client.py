@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from launcher.channel import temporary_root
 from launcher.lifeline import alive, identify, send
 from launcher.protocol import (
     DetachRequest,
@@ -34,7 +35,7 @@ from launcher.protocol import (
 )
 from launcher.rundir import ProcessId
 
-TEMP_PREFIX = "worldsize-agent-"
+TEMP_PREFIX = "worldsize-"
 OWNER = "agent.json"
 LOG_TAIL_BYTES = 2000
 
@@ -43,6 +44,8 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     """The agent ended without having been asked to; `message` says how, with its last words."""
 
     message: str
+    unfit: bool = False
+    """Whether it could not even start: what is wrong is this machine's Python or torch, not the run."""
 
 
 def agent_environment(extra: Mapping[str, str], temp: str) -> dict[str, str]:
@@ -60,7 +63,7 @@ def agent_environment(extra: Mapping[str, str], temp: str) -> dict[str, str]:
 
 def sweep_temp() -> None:
     """Remove the temporary folders of agents that were killed together with their workbench."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{TEMP_PREFIX}*"):
+    for folder in Path(temporary_root()).glob(f"{TEMP_PREFIX}*"):
         try:
             owner = msgspec.json.decode((folder / OWNER).read_bytes(), type=ProcessId)
         except (OSError, msgspec.DecodeError):
@@ -110,7 +113,7 @@ class AgentClient:
             OSError: the process cannot be started.
         """
         sweep_temp()
-        self._temp = tempfile.mkdtemp(prefix=TEMP_PREFIX)
+        self._temp = tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=temporary_root())
         command = [sys.executable, "-P", "-m", "launcher.agent", "--temp", self._temp]
         command += ["--preload", self._preload] if self._preload else []
         command += ["--detached"] if self._detached else []
@@ -203,20 +206,27 @@ class AgentClient:
         assert process.stdout is not None
         with process.stdout as replies:
             for line in replies:
-                reply = decode_reply(line)
+                try:
+                    reply = decode_reply(line)
+                except (
+                    msgspec.DecodeError
+                ):  # printed by the interpreter's own start, before the agent's first line
+                    continue
                 if isinstance(reply, Warm):
                     self.warm = True
                 self._on_message(reply)
         code = process.wait()
+        unfit = code > 0 and not self.warm
         self.warm = False
         self._close_input()
         shutil.rmtree(self._temp, ignore_errors=True)
         if not self._leaving:
             how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             last = self.stderr_tail()
-            self._on_message(
-                Lost(message=f"The launcher agent {how}.{f' Its last words: {last}' if last else ''}")
-            )
+            if unfit:
+                how = f"could not start: {last.rpartition(chr(10))[2] or how}"
+            said = f"The launcher agent {how}.{f' Its last words: {last}' if last else ''}"
+            self._on_message(Lost(message=said, unfit=unfit))
 
     def _join(self) -> None:
         if self._reader is not None and self._reader is not threading.current_thread():

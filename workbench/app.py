@@ -63,6 +63,7 @@ COLLECTOR_S = 5.0
 """How long a collector may take to write the result after its agent is gone."""
 LEFT_S = 1.0
 """The same once the agent was closed in order: it has written the result, or never began the run."""
+KEYS_IN_WORDS = ("up", "down", "left", "right", "enter")
 REFUSED, LOST, INTERRUPTED = 2, 3, 130
 
 
@@ -176,9 +177,9 @@ class WorkbenchApp(App[int], inherit_bindings=False):
                 self._forget_run()
             case Refused(message=text):
                 self._give_up(f"refused: {text}", REFUSED)
-            case Lost(message=text):
+            case Lost(message=text, unfit=unfit):
                 self.agent_state, self.agent_trouble = "lost", text
-                self._give_up(text, LOST)
+                self._give_up(text, REFUSED if unfit else LOST)
         self._tell()
 
     def _forget_run(self) -> None:
@@ -335,6 +336,10 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         """Find an action of this screen, a lab or a theme by its name."""
         if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette(placeholder="an action, a lab, a theme"))
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Name a key as the footer does: a word, which any terminal can draw, not an arrow."""
+        return binding.key if binding.key in KEYS_IN_WORDS else super().get_key_display(binding)
 
     def action_help(self) -> None:
         """Show the keys of this screen."""

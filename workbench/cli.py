@@ -15,7 +15,7 @@ from labs.catalog import catalog, spec_of
 from labs.flags import take, unknown
 from labs.params import Field, LabSpec, ParameterError, fields_of, nearest, parse, read
 from workbench import exercise_flags, usage
-from workbench.console import complain, is_terminal, prepare, say, tell
+from workbench.console import SET_TERM, complain, is_terminal, is_text, prepare, say, tell
 
 OK = 0
 USAGE = 2
@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     prepare()
     try:
+        _check_text(words)
         return _dispatch(words)
     except ParameterError as error:
         complain(str(error))
@@ -37,6 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         _unexpected(error)
     return USAGE
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Refuse bytes that are no text here: they could be written into no manifest."""
+    for word in words:
+        if not is_text(word):
+            hint = "set LANG=C.UTF-8" if sys.getfilesystemencoding() != "utf-8" else "give it in UTF-8"
+            raise ParameterError(word, f"is not text in {sys.getfilesystemencoding()}; {hint}")
 
 
 def _unexpected(error: Exception) -> None:
@@ -281,6 +290,8 @@ def _app(flags: usage.PageFlags) -> int:
         if opened is not None:
             status = runs.load(opened).status
             raise ParameterError(flag, f"needs a terminal on stdin and stdout; {opened.name}: {status}")
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            raise ParameterError(f"TERM={os.environ.get('TERM', '')}", SET_TERM)
         raise ParameterError(
             "terminal",
             "the app needs one on stdin and stdout; without one, run a lab headless: workbench --run LAB "

@@ -47,6 +47,18 @@ def lead_nowhere(stream: TextIO) -> None:
     os.close(nowhere)
 
 
+def is_text(word: str) -> bool:
+    """Whether it is text, and not bytes that the locale's encoding has no characters for."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+SET_TERM = "set TERM to what yours is, such as xterm-256color: one of this name cannot move its cursor"
+
+
 def is_terminal(stream: TextIO) -> bool:
     """Whether the stream is a terminal that can move its cursor."""
     try:

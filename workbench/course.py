@@ -131,7 +131,7 @@ class Course:
         """
         try:
             raw = self.path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # HOME=/dev/null
             return _empty()
         try:
             return _checked(msgspec.json.decode(raw))

@@ -140,7 +140,7 @@ class Headless:
             case Refused():
                 return self._conclude(message.message, ENVIRONMENT)
             case Lost():
-                return self._lost(message.message)
+                return self._lost(message.message, unfit=message.unfit)
             case _:
                 pass
         if time.monotonic() >= self._kill_at:
@@ -148,13 +148,15 @@ class Headless:
             return self._lost("The launcher agent did not end the run and was killed.")
         return None
 
-    def _lost(self, message: str) -> int:
+    def _lost(self, message: str, *, unfit: bool = False) -> int:
         """The agent is gone. Its collector, if it is still there, writes the result."""
         said, _, last_words = message.partition(LAST_WORDS)
         if last_words:
             with contextlib.suppress(OSError):
                 (self._folder / AGENT_LOG).write_text(last_words)
                 said += f" Its last words are in {self._folder / AGENT_LOG}"
+        if unfit and self._interrupt is None:
+            return self._conclude(said, ENVIRONMENT)
         result = wait_for_result(self._folder)
         if self._interrupt is None:
             if result is None:

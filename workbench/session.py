@@ -20,6 +20,7 @@ from labs.flags import to_flags
 from labs.params import LabSpec, ParameterError, check_ranks
 from launcher.protocol import RunRequest
 from launcher.rundir import Manifest, ProcessId, new_run_id, write_manifest
+from workbench.console import is_text
 from workbench.machine import Machine, backend_for, version_of
 
 ENTRYPOINT = "labs.worker:main"
@@ -90,6 +91,8 @@ def check(spec: LabSpec, params: msgspec.Struct, options: RunOptions, machine: M
 
 def _check_folder(runs_dir: Path, options: RunOptions) -> None:
     """Refuse a folder of runs that cannot be written, without making it."""
+    if not is_text(str(runs_dir)):
+        raise _folder_error(runs_dir, options, f"is not text in {sys.getfilesystemencoding()}")
     existing = runs_dir
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent

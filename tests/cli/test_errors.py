@@ -45,6 +45,7 @@ ERRORS = {
     "refresh": (["--refresh", "0"], ["--refresh", "0", ">= 0.5"]),
     "no such run": (["--replay", "dp-2020"], ["--replay", "no runs in", "workbench --run LAB"]),
     "no run": (["--replay"], ["--replay", "needs a value", "latest"]),
+    "bytes that are no text": (["--run", "dp", "--variant", "\udcff"], ["is not text in utf-8"]),
     "no terminal": ([], ["terminal", "workbench --run LAB"]),
 }
 

@@ -60,6 +60,23 @@ def test_a_rank_that_raises_is_exit_3_with_its_traceback_once(
     assert printed.err == ""
 
 
+def test_a_torch_that_cannot_be_loaded_is_the_environment_and_not_a_kill(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12: no such file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert run_broken("main", monkeypatch) == 2
+    printed = capsys.readouterr()
+    folder = only_run(runs_dir)
+    found = result(folder)
+    assert (found["status"], found["exit_code"]) == ("error", 2)
+    said = "The launcher agent could not start: OSError: libcudart.so.12: no such file."
+    assert found["failure"]["message"].startswith(said)
+    assert printed.err.startswith(f"workbench: {said}")
+    assert len(printed.err.splitlines()) == 1
+    assert "Traceback" in (folder / "agent.log").read_text()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""

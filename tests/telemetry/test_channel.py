@@ -7,6 +7,7 @@ import socket
 import stat
 import struct
 import sys
+import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,3 +117,12 @@ class TestOnOneNode:
         listener = Listener()
         assert listener.accept() is None
         listener.close()
+
+
+def test_sockets_have_a_folder_that_their_path_fits_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As deep as macOS makes it is fine; deeper ones are left for /tmp."""
+    of_macos = "/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T"
+    monkeypatch.setattr(tempfile, "tempdir", of_macos)
+    assert channel.temporary_root() == of_macos
+    monkeypatch.setattr(tempfile, "tempdir", "/" + "d" * 80)
+    assert channel.temporary_root() == "/tmp"
