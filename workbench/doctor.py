@@ -19,9 +19,11 @@ from typing import Any
 import msgspec
 
 from labs.params import ParameterError
+from launcher.channel import LONGEST_SOCKET, SOCKET_PATH_BYTES, temporary_root
 from launcher.nvml import Gpus, Link
 from workbench import settings
-from workbench.console import is_terminal, say
+from workbench.console import SET_TERM, is_terminal, say
+from workbench.course import data_dir
 from workbench.machine import Machine, backend_for, probe
 from workbench.session import runs_dir_of
 
@@ -32,8 +34,6 @@ MIN_COLUMNS, MIN_ROWS = 80, 24
 MIN_FREE = 256 << 20
 MAX_NAMES = 4
 MORE_COLOURS = "TERM=xterm-256color, inside tmux tmux-256color, gives shades if the terminal can"
-MAX_SOCKET_PATH = 100
-SOCKET_NAME = len("/worldsize-agent-xxxxxxxx/worldsize-xxxxxxxx/run.sock")
 OK, PROBLEM = 0, 2
 
 
@@ -70,11 +70,12 @@ def examine(runs_dir: str) -> list[Finding]:
         _loopback(socket.getaddrinfo),
         _own_name(socket.gethostname(), socket.getaddrinfo),
         _files(),
-        _sockets(Path(tempfile.gettempdir())),
+        _sockets(Path(temporary_root())),
         _terminal(),
         _locale(),
         _settings(),
         _folder("runs", runs_dir_of(runs_dir), "give another: --runs-dir DIR or WORLDSIZE_RUNS_DIR"),
+        _folder("progress", data_dir(), "set WORLDSIZE_DATA_DIR to a folder that can be written"),
         _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder that can be written"),
     ]
 
@@ -148,6 +149,8 @@ def _shm(folder: Path) -> list[Finding]:
     except OSError:
         return []
     advice = f"make it larger: docker run --shm-size=1g, or remount {folder}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [Finding(name=str(folder), value="cannot be written", advice=f"chmod 1777 {folder}, as root")]
     small = usage.free < MIN_SHM
     value = f"{_size(usage.free)} free of {_size(usage.total)}"
     return [Finding(name=str(folder), value=value, advice=advice if small else "")]
@@ -183,10 +186,10 @@ def _own_name(name: str, look_up: Callable[..., Any]) -> Finding:
 
 def _sockets(folder: Path) -> Finding:
     """Whether the path of a unix socket in the folder of temporary files fits the kernel's bound."""
-    length = len(os.fsencode(folder)) + SOCKET_NAME
-    advice = "set TMPDIR to a shorter path: a unix socket's path holds about 100 bytes"
-    value = f"paths of {length} bytes"
-    return Finding(name="unix sockets", value=value, advice=advice if length > MAX_SOCKET_PATH else "")
+    length = len(os.fsencode(folder)) + LONGEST_SOCKET
+    advice = f"set TMPDIR to a shorter path: a unix socket's path holds {SOCKET_PATH_BYTES} bytes"
+    value = f"paths of {length} bytes in {folder}"
+    return Finding(name="unix sockets", value=value, advice=advice if length > SOCKET_PATH_BYTES else "")
 
 
 def _locale() -> Finding:
@@ -211,13 +214,19 @@ def _files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     low = soft != resource.RLIM_INFINITY and soft < MIN_FILES
     value = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} (may be raised to {hard})"
-    return Finding(name="open files", value=value, advice=f"raise it: ulimit -n {MIN_FILES}" if low else "")
+    advice = f"raise it: ulimit -n {MIN_FILES}"
+    if hard != resource.RLIM_INFINITY and hard < MIN_FILES:
+        advice = f"have the hard limit raised: limits.conf, or docker run --ulimit nofile={MIN_FILES}"
+    return Finding(name="open files", value=value, advice=advice if low else "")
 
 
 def _terminal() -> Finding:
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    """What the app would open on; asked of stderr, since the page itself may go into a pipe."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return Finding(name="terminal", value="none here: the app needs one, --run does not")
-    columns, rows = shutil.get_terminal_size()
+    if not is_terminal(sys.stderr):
+        return Finding(name="terminal", value=f"TERM={os.environ.get('TERM', '')}", advice=SET_TERM)
+    columns, rows = os.get_terminal_size(sys.stderr.fileno())
     colours = "no colours (NO_COLOR)" if os.environ.get("NO_COLOR") else _colours()
     value = f"{columns}x{rows}, {os.environ.get('TERM')}, {colours}"
     small = columns < MIN_COLUMNS or rows < MIN_ROWS

@@ -82,16 +82,30 @@ def load() -> Settings:
         ParameterError: it cannot be read, is no TOML, or has a key or a value that does not fit.
     """
     file = path()
+    if file.exists() and not file.is_file():
+        what = "a folder" if file.is_dir() else "no plain file"
+        raise ParameterError(
+            str(file), f"is {what}: settings are lines `key = value` in a text file; move it"
+        )
     try:
-        text = file.read_bytes().decode()
-    except FileNotFoundError:
+        text = _decoded(file, file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):  # HOME=/dev/null
         return Settings(path=file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(str(file), f"cannot be read: {error}") from None
+    except OSError as error:
+        raise ParameterError(str(file), f"cannot be read: {error.strerror or error}") from None
     found = parse(file, text)
     if os.environ.get(RUNS_DIR_VARIABLE):
         found.values.pop("runs_dir", None)
     return found
+
+
+def _decoded(file: Path, content: bytes) -> str:
+    """Return the text; the mark that some editors put before UTF-8 is none of it."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ParameterError(f"{file} line {line}", "is not UTF-8: save the file as UTF-8") from None
 
 
 def parse(file: Path, text: str) -> Settings:
@@ -105,7 +119,9 @@ def parse(file: Path, text: str) -> Settings:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ParameterError(str(file), f"is no TOML: {error}") from None
+        raise ParameterError(
+            str(file), f"is no TOML: {error}; write `key = value` a line, text in quotes"
+        ) from None
     found = Settings(path=file, lines=_lines(text, list(table)))
     fields = known()
     for name, value in table.items():

@@ -146,21 +146,22 @@ def follow(
 
     tell(f"workbench: watching {path}; ctrl-C ends it")
     # An editor may save by a rename, after which the old file's watch is deaf: so the folder is watched.
-    for _ in watch(
-        path.parent,
-        watch_filter=None,
-        recursive=False,
-        raise_interrupt=False,
-        rust_timeout=500,
-        yield_on_timeout=True,
-        debounce=200,
-        step=20,
-    ):
-        content = _content(path)
-        if content in (seen, b""):
-            continue
-        seen = content
-        show(checker.check(exercise.name, path))
+    with contextlib.suppress(KeyboardInterrupt):  # what the watch makes of any signal; `ending` has noted it
+        for _ in watch(
+            path.parent,
+            watch_filter=None,
+            recursive=False,
+            raise_interrupt=True,
+            rust_timeout=500,
+            yield_on_timeout=True,
+            debounce=200,
+            step=20,
+        ):
+            content = _content(path)
+            if content in (seen, b""):
+                continue
+            seen = content
+            show(checker.check(exercise.name, path))
 
 
 def _content(path: Path) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 
 from launcher.nvml import Gpus
 from tests.telemetry.nvml_standin import Card, Nvml
+from tests.terminal import Terminal
 from workbench import doctor
 from workbench.machine import Gpu, Machine
 
@@ -56,6 +57,8 @@ def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = doctor._files()
     assert finding.value == "256 (may be raised to 4096)"
     assert finding.advice == "raise it: ulimit -n 1024"
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, 512))
+    assert "--ulimit nofile=1024" in doctor._files().advice
 
 
 def test_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,6 +115,26 @@ def test_an_own_name_that_cannot_be_looked_up() -> None:
 def test_a_folder_too_deep_for_a_socket() -> None:
     assert not doctor._sockets(Path("/tmp")).advice
     assert "set TMPDIR" in doctor._sockets(Path("/" + "a" * 90)).advice
+
+
+@pytest.mark.parametrize(
+    ("term", "columns", "value", "advice"),
+    [
+        ("xterm-256color", 40, "40x10, xterm-256color, 256 colours", "make it 80x24"),
+        ("xterm", 100, "100x30, xterm, 16 colours", ""),
+        ("dumb", 100, "TERM=dumb", "set TERM to what yours is"),
+    ],
+)
+def test_a_terminal_is_told_as_it_is_though_the_page_goes_into_a_pipe(
+    term: str, columns: int, value: str, advice: str
+) -> None:
+    """The size is that of the terminal, not of the pipe, which has none."""
+    code = "from workbench import doctor; f = doctor._terminal(); print(f.value, '/', f.advice)"
+    command = ["sh", "-c", f'{sys.executable} -c "{code}" | cat']
+    environment = {"TERM": term, "COLORTERM": "", "NO_COLOR": ""}
+    with Terminal(command, columns, 10 if columns == 40 else 30, environment) as terminal:
+        terminal.until(value, 30)
+        terminal.until(f"/ {advice}", 30)
 
 
 def test_an_encoding_without_the_letters(monkeypatch: pytest.MonkeyPatch) -> None:

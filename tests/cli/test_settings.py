@@ -57,9 +57,18 @@ def test_no_file_sets_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_an_unreadable_file_is_one_line(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written.write_bytes(b"theme = '\xff'\n")
+    written.write_bytes(b"nproc = 2\ntheme = '\xff'\n")
     assert cli.main(["--runs"]) == 2
-    assert capsys.readouterr().err.startswith(f"workbench: {written}: cannot be read: ")
+    assert capsys.readouterr().err.startswith(f"workbench: {written} line 2: is not UTF-8")
+    written.unlink()
+    written.mkdir()
+    assert cli.main(["--runs"]) == 2
+    assert capsys.readouterr().err.startswith(f"workbench: {written}: is a folder")
+
+
+def test_a_mark_before_the_text_is_none_of_it(written: Path) -> None:
+    written.write_bytes(b"\xef\xbb\xbfnproc = 2\r\n")
+    assert settings.load().values == {"nproc": "2"}
 
 
 def test_a_run_takes_them_and_a_flag_wins(written: Path, capsys: pytest.CaptureFixture[str]) -> None:

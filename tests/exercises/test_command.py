@@ -172,6 +172,10 @@ def test_a_watch_checks_at_each_save_and_ends_with_130(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(WITHIN_S) == 130
         gone(started)
+        for reader in readers:
+            reader.join()
+        while not lines.empty():
+            assert "KeyboardInterrupt" not in lines.get()
     finally:
         process.kill()
         process.wait()

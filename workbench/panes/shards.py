@@ -92,6 +92,8 @@ class ShardsPane(Pane[ShardsSnapshot]):
         room = width - 2
         bars: list[Line] = []
         left = sorted(held, key=lambda piece: (piece.slices[group.dim], piece.rank))
+        if len({piece.slices[group.dim] for piece in held}) > room:
+            return [[ink("  "), muted(fit(self._in_words(left, group.dim), room, self.glyphs.ellipsis))]]
         while left:
             line: Line = [ink("  ")]
             place, at, rest = 0, 0, []
@@ -107,6 +109,11 @@ class ShardsPane(Pane[ShardsSnapshot]):
             bars.append(line)
             left = rest
         return bars
+
+    def _in_words(self, pieces: list[Piece], dim: int) -> str:
+        """More pieces than a bar has cells: how many, and where the first and the last lie."""
+        ends = [f"r{piece.rank} {':'.join(map(str, piece.slices[dim]))}" for piece in (pieces[0], pieces[-1])]
+        return f"{len(pieces)} pieces, {ends[0]} to {ends[1]}"
 
     def _piece(self, piece: Piece, start: int, stop: int, cells: int) -> Segment:
         long = f"r{piece.rank} {start}:{stop}"
