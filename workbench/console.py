@@ -10,10 +10,30 @@ NAME = "workbench"
 
 
 def prepare() -> None:
-    """Let output never fail on a character that the terminal's encoding lacks."""
+    """Let output never fail on a character that the terminal's encoding lacks, nor for want of a stream."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nowhere(number))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _nowhere(number: int) -> TextIO:
+    """A stream for a standard descriptor that was closed when this process began (`>&-`).
+
+    The descriptor must not stay free: a pipe to the agent would be given its number.
+    """
+    opened = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.fstat(number)
+    except OSError:
+        os.dup2(opened, number)
+        os.close(opened)
+        opened = number
+    if opened == number:
+        os.set_inheritable(number, True)
+    return open(opened, "w" if number else "r")  # it lives as long as the process does
 
 
 def say(text: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,17 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
         os.close(writer)
     assert done.stderr == b""
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are looked up there")
+def test_closed_standard_streams_are_no_error() -> None:
+    """Whatever is opened next must not be given their numbers, nor a line of ours fail."""
+    code = "import os; from workbench import cli; cli.main(['--version']); cli.main(['--lst']); "
+    told = "os.write(9, repr([os.readlink(f'/proc/self/fd/{n}') for n in range(3)]).encode())"
+    shell = f"""{sys.executable} -c "{code}{told}" 9>&1 <&- >&- 2>&-"""
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == repr(["/dev/null"] * 3)
 
 
 def test_letters_that_the_terminal_lacks_are_no_error() -> None:
