@@ -80,6 +80,8 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     default_ranks: int = 4
     debug_detail: bool = True
     """Whether ranks run with TORCH_DISTRIBUTED_DEBUG=DETAIL (off where time is measured)."""
+    tells: bool = False
+    """Whether rank 0's lines are part of the result: a run without the app prints them above its verdict."""
     validate: Callable[[Any, int], None] | None = None
     validate_device: Callable[[Any, str], None] | None = None
 

@@ -22,7 +22,7 @@ from labs.params import LabSpec, ParameterError
 from launcher.client import AgentClient, Lost
 from launcher.collector_client import result_from_record
 from launcher.control import Ending
-from launcher.events import decode
+from launcher.events import Log, decode
 from launcher.protocol import Finished, Refused, Reply, Started, Warm
 from launcher.record import Tail
 from launcher.rundir import EVENTS, Result, read_result, to_json
@@ -39,7 +39,7 @@ AGENT_LOG = "agent.log"
 LAST_WORDS = " Its last words: "
 ENVIRONMENT = 2
 WORKER_FAILED = 3
-SPAN = b'"event":"span"'
+SPAN, LOG = b'"event":"span"', b'"event":"log"'
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -224,7 +224,7 @@ def run(
 ) -> int:
     """Run a lab to its end and print the verdict; returns the exit code of the command.
 
-    With `gantt` the schedule as text comes first.
+    With `gantt` the schedule as text comes first; then rank 0's lines, where they are part of the result.
 
     Raises:
         ParameterError: the run cannot work here; nothing was started and no folder is left.
@@ -238,6 +238,8 @@ def run(
             code = Headless(prepared, client, inbox, quiet).follow()
             if gantt:
                 _show_schedule(prepared)
+            if spec.tells and not as_json:
+                _show_told(prepared.folder)
             show_result(prepared, as_json)
         finally:
             client.close()
@@ -266,6 +268,26 @@ def _show_schedule(prepared: session.Prepared) -> None:
         say(text.schedule(prepared.folder, sys.stdout.encoding) + "\n")
     except ParameterError as error:
         complain(str(error))
+
+
+def _show_told(folder: Path) -> None:
+    """Print rank 0's lines, also those of a run that was interrupted: a table keeps the rows it has."""
+    told = list(told_by_rank_0(folder))
+    if told:
+        say("\n".join(told) + "\n")
+
+
+def told_by_rank_0(folder: Path) -> Iterator[str]:
+    """Yield the lines of rank 0's output in the run's record."""
+    tail = Tail(folder / EVENTS)
+    while lines := tail.read_lines():
+        for line in lines:
+            if LOG not in line:
+                continue
+            with contextlib.suppress(msgspec.DecodeError):
+                event = decode(line)
+                if isinstance(event, Log) and event.rank == 0 and event.stream == "stdout":
+                    yield event.line
 
 
 def show_result(prepared: session.Prepared, as_json: bool) -> None:

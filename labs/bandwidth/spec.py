@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -122,8 +123,13 @@ def _output(output: str) -> None:
     path = Path(output)
     if path.suffix not in (".csv", ".json"):
         raise ParameterError("--output", f"{output} ends in neither; allowed: a file ending in .csv or .json")
-    if not path.absolute().parent.is_dir():
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise ParameterError("--output", f"{output} lies in a folder that does not exist; create it first")
+    if path.is_dir():
+        raise ParameterError("--output", f"{output} is a folder; allowed: a file ending in .csv or .json")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ParameterError("--output", f"{output} lies in a folder that cannot be written; name another")
 
 
 SPEC = LabSpec(
@@ -142,5 +148,6 @@ SPEC = LabSpec(
     min_ranks=2,
     default_ranks=4,
     debug_detail=False,
+    tells=True,
     validate=validate,
 )

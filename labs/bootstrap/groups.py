@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,10 +36,12 @@ def start(ctx: Context, meeting: Meeting, way: Way) -> tuple[dict[str, float], f
     Raises:
         RuntimeError: the group does not come together within half a minute.
     """
-    place = meeting.share(f"{way}/place", _place(way) if ctx.rank == 0 else None)
+    served = _serve() if ctx.rank == 0 and way != "file" else None
+    place = meeting.share(f"{way}/place", _place(served) if ctx.rank == 0 else None)
     seconds: dict[str, float] = {}
     with _environment(ctx, way, place):
         _join(ctx, seconds, way, place)
+    del served
     one = torch.ones(1, device=ctx.device)
     _timed(ctx, seconds, STAGES[2], way, lambda: dist.all_reduce(one))
     # A rank that destroys its group closes its connections: all must be done with theirs.
@@ -77,26 +78,29 @@ def forget() -> None:
     dist.destroy_process_group()
 
 
-def free_port() -> int:
-    """Return a port of this node's loopback that the system chose and that nobody listens on."""
-    with socket.socket() as finder:
-        finder.bind(("127.0.0.1", 0))
-        return int(finder.getsockname()[1])
+def _serve() -> TCPStore:
+    """Serve a store on a port that the system chooses, and so hold the port from the moment it is known.
+
+    A port that is asked for, let go and bound again may be taken in between. A multi-tenant server is shared
+    within its process: rank 0's own rendezvous finds it at that port and starts no other.
+    """
+    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    return TCPStore(host, 0, None, True, TIMEOUT, wait_for_workers=False, multi_tenant=True)
 
 
-def _place(way: Way) -> str:
-    """Return where the ranks will meet, chosen by rank 0: HOST:PORT or a path."""
-    if way == "file":
+def _place(served: TCPStore | None) -> str:
+    """Return where the ranks will meet, chosen by rank 0: HOST:PORT of the served store, else a path."""
+    if served is None:
         descriptor, path = tempfile.mkstemp(prefix="worldsize-meeting-")
         os.close(descriptor)
         return path
-    return f"{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{free_port()}"
+    return f"{served.host}:{served.port}"
 
 
 def _store(ctx: Context, way: Way, place: str) -> Store:
     host, _, port = place.rpartition(":")
     if way == "store":
-        return TCPStore(host, int(port), ctx.world_size, ctx.rank == 0, TIMEOUT)
+        return TCPStore(host, int(port), ctx.world_size, ctx.rank == 0, TIMEOUT, multi_tenant=True)
     if way == "env":
         url, known = "env://", {}
     else:

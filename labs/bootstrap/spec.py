@@ -72,5 +72,6 @@ SPEC = LabSpec(
     min_ranks=2,
     default_ranks=4,
     debug_detail=False,
+    tells=True,
     validate=validate,
 )

@@ -27,8 +27,9 @@ def run(ctx: Context, params: MeshParams) -> None:
     place = dict(zip(names, theory.coordinates(ctx.rank, shape), strict=True))
     ctx.place(place)
     comms = {name: ctx.comms.over(mesh.get_group(name), name) for name in names}
+    made = {}
     for axis, name in enumerate(names):
-        check_axis(ctx, mesh, comms[name], axis, shape, name)
+        made[name] = check_axis(ctx, mesh, comms[name], axis, shape, name)
         ctx.step(axis + 1, stages)
     check_flattened(ctx, mesh, shape, names)
     weight = sync_model(ctx, comms[names[sync_axis]], sync_axis, shape, params.dim)
@@ -36,7 +37,7 @@ def run(ctx: Context, params: MeshParams) -> None:
     if len(names) > 1:
         walk_axis = next(axis for axis in reversed(range(len(names))) if axis != sync_axis)
         walk(ctx, for_messages(ctx, comms[names[walk_axis]]), walk_axis, shape, weight)
-    tell_links(ctx, shape, names, params.ranks_per_node)
+    tell_groups(ctx, made, params.ranks_per_node or ctx.world_size)
 
 
 def gather(ctx: Context, mine: T) -> list[T]:
@@ -48,8 +49,8 @@ def gather(ctx: Context, mine: T) -> list[T]:
 
 def check_axis(
     ctx: Context, mesh: DeviceMesh, comms: Comms, axis: int, shape: tuple[int, ...], name: str
-) -> None:
-    """Compare what DeviceMesh made of one axis with its definition, as every rank sees it."""
+) -> list[tuple[int, ...]]:
+    """Compare what DeviceMesh made of one axis with its definition; returns the groups that the ranks see."""
     piece = mesh[name]
     local_rank = mesh.get_local_rank(name)
     ctx.say(f'mesh["{name}"] = {piece.mesh.tolist()}: get_group {comms.ranks}, get_local_rank {local_rank}')
@@ -58,7 +59,7 @@ def check_axis(
     expected = [tuple(group) for group in theory.groups_along(axis, shape)]
     places = [local for _, local in seen]
     if ctx.rank != 0:
-        return
+        return groups
     ctx.check(
         f"groups of axis {name}",
         groups == sorted(expected),
@@ -74,6 +75,7 @@ def check_axis(
         expected=" ".join(map(str, local)),
         shows="a rank's number within its group is its coordinate on the axis",
     )
+    return groups
 
 
 def check_flattened(ctx: Context, mesh: DeviceMesh, shape: tuple[int, ...], names: tuple[str, ...]) -> None:
@@ -95,8 +97,6 @@ def check_flattened(ctx: Context, mesh: DeviceMesh, shape: tuple[int, ...], name
             expected=spell(expected),
             shows="a slice of the mesh, flattened, is one axis whose groups join those of its parts",
         )
-        made = sum(len(theory.groups_along(axis, shape)) for axis in range(len(shape)))
-        ctx.metric("groups", made)
 
 
 def sync_model(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], dim: int) -> Tensor:
@@ -172,14 +172,15 @@ def walk(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], weight: 
     )
 
 
-def tell_links(ctx: Context, shape: tuple[int, ...], names: tuple[str, ...], ranks_per_node: int) -> None:
-    """Say which axes would cross nodes of `ranks_per_node` ranks: 1 crosses, 0 stays inside."""
+def tell_groups(ctx: Context, made: dict[str, list[tuple[int, ...]]], ranks_per_node: int) -> None:
+    """Count the groups that each axis got, and say which axes have members on two nodes (1) or not (0)."""
     if ctx.rank != 0:
         return
-    crossing = theory.axes_that_cross(shape, ranks_per_node or ctx.world_size)
-    for axis, name in enumerate(names):
-        ctx.metric(f"{name}.size", shape[axis])
-        ctx.metric(f"{name}.crosses_nodes", float(axis in crossing))
+    ctx.metric("groups", sum(len(groups) for groups in made.values()))
+    for name, groups in made.items():
+        ctx.metric(f"{name}.size", len(groups[0]))
+        crosses = any(theory.crosses_nodes(list(group), ranks_per_node) for group in groups)
+        ctx.metric(f"{name}.crosses_nodes", float(crosses))
 
 
 def spell(groups: list[tuple[int, ...]]) -> str:

@@ -106,7 +106,7 @@ SPEC = LabSpec(
     summary="Lay the ranks on a grid with named axes, and see the process groups each axis makes.",
     group="communication",
     params=MeshParams,
-    panes=("mesh", "communication", "timeline", "ranks", "shards", "utilisation", "checks", "log"),
+    panes=("mesh", "communication", "timeline", "ranks", "utilisation", "checks", "log"),
     teaches=(
         "a mesh is a grid of ranks; each axis makes process groups",
         "a 2x4 mesh makes six groups: two rows and four columns",
@@ -116,5 +116,6 @@ SPEC = LabSpec(
     min_ranks=1,
     max_ranks=64,
     default_ranks=8,
+    tells=True,
     validate=validate,
 )

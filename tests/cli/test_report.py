@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
-from launcher.rundir import CheckResult, FailureResult, Result
-from workbench import report
+from launcher.events import Log
+from launcher.record import read_record
+from launcher.rundir import EVENTS, CheckResult, FailureResult, Result
+from workbench import headless, report
+
+RUNS = Path(__file__).parents[1] / "data" / "runs"
 
 PASSED = CheckResult(
     name="replicas start equal", passed=True, measured=1, expected=1, shows="the broadcast works"
@@ -96,3 +102,20 @@ def test_long_values_are_cut_and_words_for_booleans() -> None:
     assert len(row) < 120
     assert "..." in row
     assert row.split()[-1] == "yes"
+
+
+def test_a_sweep_without_the_app_has_the_table_that_its_users_know() -> None:
+    told = list(headless.told_by_rank_0(RUNS / "bandwidth"))
+    assert told[0].startswith("# ")
+    assert any("out-of-place" in line and "in-place" in line for line in told)
+    sizes = [int(line.split()[0]) for line in told if not line.startswith("#")]
+    assert len(sizes) > 3
+    assert sizes == sorted(sizes)
+    assert told[-2].startswith("# Avg bus bandwidth")
+
+
+def test_only_the_lines_of_rank_0_stand_above_a_verdict() -> None:
+    record = RUNS / "mesh"
+    own = [e.line for e in read_record(record / EVENTS) if isinstance(e, Log) and e.rank == 0]
+    assert own
+    assert list(headless.told_by_rank_0(record)) == own

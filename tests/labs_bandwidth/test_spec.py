@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,18 @@ def test_what_an_op_does_not_use_is_not_held_against_it(tmp_path: Path) -> None:
     _parse(op="broadcast", reduce_op="avg", dtype="int64")
     _parse(op="all_reduce", min_bytes="8")
     _parse(output=str(tmp_path / "table.json"))
+
+
+class TestOutput:
+    """A sweep that could not write its table in the end is refused before it begins."""
+
+    def test_a_folder_is_no_file(self, tmp_path: Path) -> None:
+        (tmp_path / "taken.csv").mkdir()
+        with pytest.raises(ParameterError, match=r"^--output: .*taken.csv is a folder"):
+            _parse(output=str(tmp_path / "taken.csv"))
+
+    def test_a_folder_that_cannot_be_written(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Root may write anywhere, whatever the mode says.
+        monkeypatch.setattr(os, "access", lambda path, wanted: Path(path) != tmp_path)
+        with pytest.raises(ParameterError, match=r"^--output: .* that cannot be written"):
+            _parse(output=str(tmp_path / "table.csv"))
