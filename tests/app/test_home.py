@@ -73,5 +73,8 @@ class TestALearnerMovesByKeys:
             await pilot.press("question_mark")
             assert isinstance(app.screen, HelpScreen)
             await until_seen(pilot, "reload runs")
+            await until_seen(pilot, "up down pgup pgdn home end move")
+            assert "open" in screen_text(app).splitlines()[2]  # what one can do here comes before how to move
+            assert "Scroll" not in screen_text(app)
             await pilot.press("escape")
             assert isinstance(app.screen, HomeScreen)

@@ -1,4 +1,4 @@
-"""The keys in the last line: as many as fit, and always those that lead out: back, help, quit."""
+"""The keys in the last line: as many as fit, and always back, stop, help, quit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 ALWAYS = ("escape", "escape,question_mark", "question_mark", "q")
+ALWAYS_ACTIONS = ("stop", "again")
+"""What one wants of a run: a pane's own keys may not crowd it out."""
 AROUND = 3
 """Blanks around a key and its words."""
 
@@ -18,9 +20,9 @@ class KeysFooter(Footer):
     def compose(self) -> ComposeResult:
         """Return the keys that fit, in their order; help lists them all."""
         keys: list[Widget] = list(super().compose())
-        room = self.app.size.width - sum(_width(key) for key in keys if _leads_out(key))
+        room = self.app.size.width - sum(_width(key) for key in keys if _stays(key))
         for key in keys:
-            if not _leads_out(key):
+            if not _stays(key):
                 room -= _width(key)
                 if room < 0:
                     continue
@@ -31,8 +33,8 @@ class KeysFooter(Footer):
         self.call_after_refresh(self.recompose)
 
 
-def _leads_out(key: Widget) -> bool:
-    return isinstance(key, FooterKey) and key.key in ALWAYS
+def _stays(key: Widget) -> bool:
+    return isinstance(key, FooterKey) and (key.key in ALWAYS or key.action in ALWAYS_ACTIONS)
 
 
 def _width(key: Widget) -> int:

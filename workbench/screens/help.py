@@ -15,6 +15,10 @@ from textual.widgets import Static
 from workbench import palette
 from workbench.panes.keys_footer import KeysFooter
 
+MOVING = ("up", "down", "pageup", "pagedown", "home", "end")
+"""What lists, texts and panes have alike: one line for all of it."""
+SIDEWAYS = ("scroll_left", "scroll_right", "page_left", "page_right")
+"""What Textual binds for wide contents, of which there are none."""
 COLOURS = (
     "Colours never stand alone: a rank has its number, a phase its glyph and its word, a lane its letters. "
     "Runs are kept in a folder each; the same record is replayed with: workbench --replay RUN"
@@ -49,7 +53,7 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
     def _text(self) -> Text:
         text = Text()
         for key, meaning in keys_of(self._bindings_shown, self.app.get_key_display):
-            text.append(f"  {key:<14}", f"bold {palette.ACCENT}")
+            text.append(f"  {key:<13} ", f"bold {palette.ACCENT}")
             text.append(f"{meaning}\n")
         text.append("\nphases   ", palette.MUTED)
         for phase, colour in palette.PHASES.items():
@@ -67,14 +71,17 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
 
 
 def keys_of(bindings: dict[str, ActiveBinding], display: Callable[[Binding], str]) -> list[tuple[str, str]]:
-    """Return key and meaning of each action once, with all the keys that lead to it."""
+    """Return keys and meaning of each action once: those of the footer, then the others, then how to move."""
     keys: dict[str, list[str]] = {}
-    for active in bindings.values():
-        binding = active.binding
-        if not binding.description or binding.system:
-            continue
+    moving: dict[str, str] = {}
+    every = [one.binding for one in bindings.values()]
+    named = [one for one in every if one.description and not one.system and one.action not in SIDEWAYS]
+    together = {part for one in named if " " in display(one) for part in display(one).split()}
+    for binding in sorted(named, key=lambda one: not one.show):
         key = display(binding)
-        known = keys.setdefault(binding.description, [])
-        if key not in known:
-            known.append(key)
-    return [(" ".join(found), meaning) for meaning, found in keys.items()]
+        if binding.key in MOVING:
+            moving[binding.key] = key
+        elif key not in together and key not in keys.setdefault(binding.description, []):
+            keys[binding.description].append(key)
+    found = [(" ".join(keys), meaning) for meaning, keys in keys.items() if keys]
+    return [*found, (" ".join(moving[key] for key in MOVING if key in moving), "move")] if moving else found

@@ -62,9 +62,9 @@ class RunScreen(WorkbenchScreen):
         Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
         Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
-        Binding("e", "export", "export", show=False),
-        Binding("space", "pause", "hold the view", show=False),
-        Binding("L", "log", "whole log", show=False),
+        Binding("e", "export", "export"),
+        Binding("space", "pause", "hold the view"),
+        Binding("L", "log", "whole log"),
     ]
 
     def __init__(
@@ -353,6 +353,10 @@ class RunScreen(WorkbenchScreen):
             return self.owned and not self._over
         if action == "again":
             return self._over and self.spec is not None
+        if action == "pause":
+            return not self._over
+        if action == "pane":
+            return parameters != (0,) or self.has_class("-failed")
         return True
 
     def trouble(self, message: str) -> None:
