@@ -39,7 +39,7 @@ from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
-from workbench.screens.shades import LIGHT, SIXTEEN, filters_of
+from workbench.screens.shades import LIGHT, SIXTEEN, filters_of, heed_no_color
 from workbench.screens.terminal import Terminal
 from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
@@ -339,7 +339,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
 
     def get_key_display(self, binding: Binding) -> str:
         """Name a key as the footer does: a word, which any terminal can draw, not an arrow."""
-        return binding.key if binding.key in KEYS_IN_WORDS else super().get_key_display(binding)
+        word = binding.key if binding.key in KEYS_IN_WORDS else ""
+        return binding.key_display or word or super().get_key_display(binding)
 
     def action_help(self) -> None:
         """Show the keys of this screen."""
@@ -383,7 +384,10 @@ def run_app(options: AppOptions, replay: Path | None = None) -> int:
     Raises:
         ParameterError: there is no such theme.
     """
+    heed_no_color()
     app = WorkbenchApp(options, replay)
+    if options.theme == THEME.name and app.console.color_system == "standard":
+        app.options = msgspec.structs.replace(options, theme=SIXTEEN.name)
     if options.theme not in app.available_themes:
         known = sorted(app.available_themes)
         hint = nearest(options.theme, known)

@@ -64,6 +64,29 @@ BACKGROUND = "#12161e"
 SURFACE = "#171c26"
 PANEL = "#1e2430"
 
+OF_SIXTEEN = {
+    **dict(zip(RANKS, (12, 3, 2, 5, 13, 11, 6, 14), strict=True)),
+    **dict(zip(PHASES.values(), (7, 12, 2, 3, 10, 9), strict=True)),
+    **dict(zip(LANES.values(), (12, 3, 5, 8), strict=True)),
+    **dict(zip(sum(ACTIONS.values(), ()), (12, 4, 11, 3, 14, 6, 10, 2), strict=True)),
+    BACKWARD: 4,
+    GOOD: 10,
+    BAD: 9,
+    ACCENT: 14,
+    MUTED: 7,
+    FAINT: 8,
+    STRONG: 15,
+    ON_COLOUR: 0,
+    COMBINED: 13,
+    BACKGROUND: 0,
+    SURFACE: 0,
+    PANEL: 0,
+}
+"""Numbers of the sixteen colours that every terminal has: the nearest ones would make eight ranks four, and
+red, which means failed here, of every orange."""
+DARK = (0, 1, 4, 5, 8)
+"""Those of the sixteen on which only white can be read."""
+
 
 def rank_colour(rank: int) -> str:
     """Return the colour of a rank; of the launcher (rank -1) the muted one."""

@@ -9,11 +9,14 @@ import pytest
 from rich.color import ColorType
 from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
+from rich.style import Style
 
 from tests.app.fakes import WIDE, Outside, app_of
 from tests.app.pilot import until, until_over
-from workbench.app import WorkbenchApp
-from workbench.screens.shades import READABLE, contrast, filters_of
+from workbench import palette
+from workbench.app import WorkbenchApp, run_app
+from workbench.options import AppOptions
+from workbench.screens.shades import READABLE, contrast, filters_of, of_sixteen
 
 LEAST = 3.0
 Recorded = Callable[[str], Path]
@@ -69,6 +72,39 @@ def test_sixteen_colours_are_sixteen_and_text_differs_from_its_ground(shown: lis
         for colour in (style.color, style.bgcolor):
             assert colour is None or colour.type in (ColorType.STANDARD, ColorType.DEFAULT)
         assert style.color is None or style.color != style.bgcolor, segment
+
+
+def test_of_sixteen_colours_the_ranks_have_eight_and_only_what_failed_is_red() -> None:
+    def number(colour: str, back: str | None = None) -> int | None:
+        style = of_sixteen(Style(color=colour, bgcolor=back))
+        assert style.color is not None
+        return style.color.number
+
+    ranks = [number(colour) for colour in palette.RANKS]
+    assert len(set(ranks)) == len(palette.RANKS)
+    red = {1, 9}
+    others = {palette.WARN, palette.ACCENT, palette.GOOD, *palette.LANES.values(), *palette.ACTIONS["B"]}
+    assert not red & {*ranks, *map(number, others)}
+    assert number(palette.BAD) in red
+    for grounds in (*palette.ACTIONS.values(), palette.LANES.values(), palette.RANKS):
+        for ground in grounds:
+            ink, on = number(palette.ON_COLOUR, ground), number(ground)
+            assert ink == (15 if on in palette.DARK else 0)
+
+
+@pytest.mark.parametrize(("term", "theme"), [("xterm", "worldsize-16"), ("xterm-256color", "worldsize")])
+def test_a_terminal_of_sixteen_colours_gets_them_unasked(
+    term: str, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("NO_COLOR", "")  # set to nothing it asks for nothing
+    monkeypatch.delenv("COLORTERM", raising=False)
+    opened: list[tuple[str, bool]] = []
+    monkeypatch.setattr(
+        WorkbenchApp, "run", lambda app, **_: opened.append((app.options.theme, app.no_color))
+    )
+    assert run_app(AppOptions()) == 0
+    assert opened == [(theme, False)]
 
 
 def test_a_dark_theme_needs_no_filter() -> None:

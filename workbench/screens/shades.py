@@ -1,12 +1,13 @@
 """The palette under other themes: darker text where the background is light, sixteen colours where asked for.
 
 Panes name their colours in `workbench.palette`, made for a dark background. On a light one, whatever would be
-too pale to read is darkened as it is written; under the theme of sixteen colours each is the nearest of those
+too pale to read is darkened as it is written; under the theme of sixteen colours each becomes one of those
 that every terminal has, as the terminal itself shows them.
 """
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 from rich.color import Color as RichColor
@@ -49,6 +50,7 @@ SIXTEEN = Theme(
     background="#000000",
     surface="#000000",
     panel="#000000",
+    variables={"panel-lighten-1": palette.MUTED},
 )
 
 
@@ -65,7 +67,7 @@ class Readable(LineFilter):
 
 
 class Sixteen(LineFilter):
-    """Replaces each colour by the nearest of the sixteen."""
+    """Replaces each colour by one of the sixteen."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments in the terminal's own colours."""
@@ -76,6 +78,12 @@ class Sixteen(LineFilter):
 
 
 READABLE_FILTER, SIXTEEN_FILTER = Readable(), Sixteen()
+
+
+def heed_no_color() -> None:
+    """Forget a NO_COLOR that is set to nothing: it asks for nothing, but Textual takes it for a wish."""
+    if not os.environ.get("NO_COLOR"):
+        os.environ.pop("NO_COLOR", None)
 
 
 def filters_of(theme: Theme) -> tuple[LineFilter, ...]:
@@ -116,8 +124,16 @@ def darkened(style: Style, background: ColorTriplet) -> Style:
 @lru_cache(2048)
 def of_sixteen(style: Style) -> Style:
     """Return the style in the sixteen colours."""
-    front = style.color.downgrade(ColorSystem.STANDARD) if style.color is not None else None
-    back = style.bgcolor.downgrade(ColorSystem.STANDARD) if style.bgcolor is not None else None
-    if front is not None and back is not None and front == back:
-        front = RichColor.from_ansi(15 if (back.number or 0) in (0, 4) else 0)
+    front = _of_sixteen(style.color) if style.color is not None else None
+    back = _of_sixteen(style.bgcolor) if style.bgcolor is not None else None
+    if front is not None and back is not None:
+        on_dark = back.number in palette.DARK and back.number != 0
+        if front == back or (on_dark and front.number in palette.DARK):
+            front = RichColor.from_ansi(15 if back.number in palette.DARK else 0)
     return style + Style(color=front, bgcolor=back)
+
+
+def _of_sixteen(colour: RichColor) -> RichColor:
+    """The palette's own choice, for any other colour (of Textual's, or a blend) the nearest."""
+    number = palette.OF_SIXTEEN.get(colour.triplet.hex) if colour.triplet is not None else None
+    return RichColor.from_ansi(number) if number is not None else colour.downgrade(ColorSystem.STANDARD)
