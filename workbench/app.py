@@ -63,7 +63,7 @@ COLLECTOR_S = 5.0
 """How long a collector may take to write the result after its agent is gone."""
 LEFT_S = 1.0
 """The same once the agent was closed in order: it has written the result, or never began the run."""
-KEYS_IN_WORDS = ("up", "down", "left", "right", "enter")
+KEYS_IN_WORDS = {key: key for key in ("up", "down", "left", "right", "enter")}
 REFUSED, LOST, INTERRUPTED = 2, 3, 130
 
 
@@ -339,8 +339,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
 
     def get_key_display(self, binding: Binding) -> str:
         """Name a key as the footer does: a word, which any terminal can draw, not an arrow."""
-        word = binding.key if binding.key in KEYS_IN_WORDS else ""
-        return binding.key_display or word or super().get_key_display(binding)
+        return binding.key_display or KEYS_IN_WORDS.get(binding.key) or super().get_key_display(binding)
 
     def action_help(self) -> None:
         """Show the keys of this screen."""
