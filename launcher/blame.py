@@ -25,12 +25,26 @@ from launcher.waits import Absent, absent_of, waits_of
 
 NOTICED_LATER_NS = 500_000_000
 """Victims may report a lost connection so long before the disappearance of the rank is noticed."""
+SERVER_GONE = 255
+"""The exit code that multiprocessing gives to all children of a forkserver that was killed."""
+KILLED_HINT = "look for an out-of-memory kill (dmesg), or a job limit that ended the process"
 LOG_HINT = "its last words are in rank{}.err.log in the run's folder"
 
 
 def first_failure(evidence: Evidence) -> FailureResult | None:
     """Return the failure that came first, its victims named; None where nothing failed."""
-    for judge in (_disk, _environment, _agent, _own_or_gone, _out_of_time, _never_arrived, _codes, _spoke):
+    judges = (
+        _disk,
+        _environment,
+        _agent,
+        _server,
+        _own_or_gone,
+        _out_of_time,
+        _never_arrived,
+        _codes,
+        _spoke,
+    )
+    for judge in judges:
         found = judge(evidence)
         if found is not None:
             return found
@@ -67,7 +81,23 @@ def _agent(evidence: Evidence) -> FailureResult | None:
         rank=-1,
         kind="signal",
         message="the launcher agent was killed, and every rank with it",
-        advice="look for an out-of-memory kill (dmesg), or a job limit that ended the process",
+        advice=KILLED_HINT,
+        victims=sorted(set(range(evidence.world_size)) - evidence.ended),
+    )
+
+
+def _server(evidence: Evidence) -> FailureResult | None:
+    """The forkserver was killed, and the system ended every rank with it: no rank did anything wrong."""
+    codes = evidence.exit_codes
+    if len(codes) < evidence.world_size or set(codes.values()) != {SERVER_GONE}:
+        return None
+    if any(failure.rank >= 0 and not is_victim(failure) for failure in evidence.failures):
+        return None
+    return FailureResult(
+        rank=-1,
+        kind="signal",
+        message="the process that forks the ranks was killed, and every rank with it",
+        advice=KILLED_HINT,
         victims=sorted(set(range(evidence.world_size)) - evidence.ended),
     )
 

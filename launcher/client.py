@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from launcher.channel import temporary_root
-from launcher.lifeline import alive, identify, send
+from launcher.lifeline import alive, family, identify, send
 from launcher.protocol import (
     DetachRequest,
     QuitRequest,
@@ -174,7 +174,10 @@ class AgentClient:
         self._leaving = True
         if self._process is None or self._identity is None:
             return
+        below = family([self.pid], [self.pid])
         send(self._identity, signal.SIGKILL)
+        for process in below:  # a stopped collector would not see that it is alone
+            send(process, signal.SIGCONT)
         self._process.wait()
         self._join()
 

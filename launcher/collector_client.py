@@ -111,6 +111,8 @@ class CollectorClient:
         sealed = self._answer(SEAL_TIMEOUT_S)
         if isinstance(sealed, wire.Sealed):
             return sealed.exit_code
+        if self._process is not None:
+            self._process.kill()  # stopped, or stuck on its disk: it must not write a second result later
         return result_from_record(Path(request.folder), requested_ns, codes, ending)
 
     def close(self) -> None:

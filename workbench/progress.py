@@ -78,7 +78,7 @@ class Tally:
         """Where the run stands, in words."""
         ranks = "1 rank" if self.world_size == 1 else f"{self.world_size} ranks"
         if self.failure is not None:
-            return f"rank {self.failure.rank} failed"
+            return f"rank {self.failure.rank} failed" if self.failure.rank >= 0 else "the run failed"
         if len(self.done) == self.world_size:
             return "done"
         if self.step:

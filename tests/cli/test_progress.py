@@ -68,6 +68,12 @@ def test_the_first_failure_is_named_and_not_its_victims() -> None:
     assert tally.state() == "rank 1 failed"
 
 
+def test_a_failure_of_no_rank_names_none() -> None:
+    tally = Tally(2)
+    tally.add([Failure(t=0, rank=-1, kind="signal", message="the launcher agent was killed")])
+    assert tally.state() == "the run failed"
+
+
 def test_lines_come_with_news_and_not_with_every_step() -> None:
     stream, clock = io.StringIO(), Clock()
     progress = Progress(stream, "dp", 1, clock)

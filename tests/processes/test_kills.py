@@ -65,6 +65,9 @@ def test_the_forkserver_is_killed_and_the_next_run_works(fresh_runner: Runner) -
     os.kill(psutil.Process(run.rank(0).pid).ppid(), signal.SIGKILL)
     run.gone()
     assert run.finished(5).exit_code == 3
+    failure = run.result().failure
+    assert failure is not None
+    assert (failure.rank, failure.kind) == (-1, "signal")
     again = fresh_runner.start(world_size=2)
     assert again.finished().exit_code == 0
 

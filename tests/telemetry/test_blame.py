@@ -232,6 +232,18 @@ CASES: dict[str, tuple[Evidence, int, str, list[int]]] = {
         "exception",
         [],
     ),
+    "the forkserver was killed": (
+        evidence(exit_codes=dict.fromkeys(range(3), 255), vanished={1: 1, 0: 2}, failures=[lost_peer(2, 0)]),
+        -1,
+        "signal",
+        [0, 1, 2],
+    ),
+    "every rank left with the code of a killed forkserver": (
+        evidence(exit_codes=dict.fromkeys(range(3), 255), failures=[failure(2, 0)]),
+        2,
+        "exception",
+        [],
+    ),
     "the disk is full": (
         evidence(disk="No space left on device", failures=[failure(0, 10)]),
         -1,
