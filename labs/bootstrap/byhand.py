@@ -62,9 +62,11 @@ def _tell_keys(ctx: Context, meeting: Meeting, store: Any, when: str, say: Calla
     meeting.barrier(f"byhand/{when}")
     if ctx.rank != 0:
         return
-    ctx.scalar("store/keys", store.num_keys(), "keys")
+    # The others go on: a count and a list that are asked for one after the other may differ.
     keys = sorted(store.list_keys()) if hasattr(store, "list_keys") else []
-    say(f"{store.num_keys()} keys: {', '.join(keys)}".rstrip(": "))
+    count = len(keys) or store.num_keys()
+    ctx.scalar("store/keys", count, "keys")
+    say(f"{count} keys: {', '.join(keys)}".rstrip(": "))
 
 
 def _check(ctx: Context, seen: list[list[Any]], counter: int) -> None:

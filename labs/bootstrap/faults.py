@@ -6,9 +6,12 @@ Each is tried while no process group exists; the exception is caught and told, a
 from __future__ import annotations
 
 import datetime
+import os
 import socket
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import torch.distributed as dist
@@ -18,6 +21,8 @@ from labs.bootstrap.groups import forget
 from labs.bootstrap.meeting import Meeting
 from labs.bootstrap.theory import missing
 from labs.context import Context
+
+WAIT_WARNING = b"waitForInput"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -143,13 +148,32 @@ def _try(start: Callable[[], object]) -> Told:
     begin = time.monotonic()
     words = ""
     try:
-        start()
+        with without_wait_warnings():
+            start()
     except Exception as error:  # torch raises its own types, by version; the words are what is taught
         words = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     seconds = time.monotonic() - begin
     if dist.is_initialized():
         dist.destroy_process_group()
     return Told(words, seconds)
+
+
+@contextmanager
+def without_wait_warnings() -> Iterator[None]:
+    """Hold this process's stderr back meanwhile; afterwards pass it on without torch's warnings of a timeout.
+
+    There are two of them a wait and rank, and they say less than the exception that follows and is told.
+    """
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            os.write(2, b"".join(line for line in held if WAIT_WARNING not in line))
 
 
 def _collect(meeting: Meeting, name: str, seen: Told) -> list[Told]:
