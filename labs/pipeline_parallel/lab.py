@@ -80,9 +80,11 @@ def run(ctx: Context, params: PipelineParams) -> None:
         proofs.judge_equality(ctx, found)
         proofs.judge_order(ctx, schedule, found)
         assert plan is not None
+        steps = timing.timed_steps([one.traces for one in found])
+        timing.tell_time(ctx, schedule, plan, steps)
         # Torch's engine waits for its messages between actions as it likes: told, but not judged.
-        judged = costs is not None and params.engine == "own"
-        timing.judge_time(ctx, found, schedule, plan, judged=judged)
+        if costs is not None and params.engine == "own":
+            timing.judge_bubble(ctx, schedule, costs, [steps])
         if params.engine == "own":
             proofs.judge_bytes(ctx, found, _expected_bytes(params, schedule, around))
     if params.checkpoint == "full":
@@ -167,7 +169,7 @@ def _measured(proof: proofs.Proof, schedule: Schedule) -> Costs:
     gathered: list[proofs.Evidence | None] = [None] * schedule.num_ranks
     dist.all_gather_object(gathered, proof.mine)
     found = [evidence for evidence in gathered if evidence is not None]
-    return measured_costs(timing.timed_steps(found)[0], schedule.chunks)
+    return measured_costs(timing.timed_steps([one.traces for one in found])[0], schedule.chunks)
 
 
 def _expected_bytes(params: PipelineParams, schedule: Schedule, around: tuple[int, ...]) -> int:

@@ -49,6 +49,7 @@ def run(ctx: Context, params: ThreeDParams) -> None:
     pace = pacing.resolve(params.pace_ms, ctx.world_size, pacing.cores(), ctx.device.type)
     costs = paced_costs(pace * schedule.chunks, BACKWARD_RATIO, checkpoint=False)
     ctx.metric("paced", pace, "ms")
+    planned = costs
     if costs is not None:
         plan.announce(ctx, schedule, costs, axes.pp.rank)
     engine = ThreeD(
@@ -82,10 +83,10 @@ def run(ctx: Context, params: ThreeDParams) -> None:
         alone.update()
         if losses:
             ctx.scalar("loss", float(torch.stack(losses).mean()))
-        if costs is None:
-            costs = plan.measured(ctx, engine.pipeline.trace, schedule)
-            plan.announce(ctx, schedule, costs, axes.pp.rank)
-    proof.finish(job)
+        if planned is None:
+            planned = plan.measured(ctx, engine.pipeline.trace, schedule)
+            plan.announce(ctx, schedule, planned, axes.pp.rank)
+    proof.finish(job, costs)
 
 
 def job_of(params: ThreeDParams, schedule: Schedule) -> theory.Job:

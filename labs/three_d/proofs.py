@@ -14,15 +14,22 @@ from torch import Tensor
 from labs.context import Context, hash_of
 from labs.mesh.theory import coordinates
 from labs.parallel.schedule_actions import Schedule, format_row
+from labs.parallel.schedule_simulator import Costs, Timed
 from labs.parallel.stage_models import name_in_whole
 from labs.parallel.tensor import slices_of
 from labs.parallel.tensor_ops import slice_along
 from labs.parallel.three_d import ThreeD
+from labs.pipeline_parallel import timing
+from labs.pipeline_parallel.proofs import STEPS_KEPT
+from labs.pipeline_parallel.timing import Trace
 from labs.three_d import theory
 from labs.three_d.alone import Alone
 
 TOLERANCE = 1e-4
 """Relative: fp32 sums of the same numbers in another order."""
+MOST_MISSED = 0.1
+"""By which part of their cost actions may be off for the bubble to be judged: they hold tp's collectives,
+whose ranks wait for each other inside them."""
 GROUPS = (*theory.AXES, "embedding", "model")
 
 
@@ -41,6 +48,8 @@ class Evidence:
     still: int = 0
     """Parameters that never moved."""
     order: str = ""
+    traces: list[Trace] = field(default_factory=list)
+    """The newest steps' actions."""
     starts: list[tuple[str, int]] = field(default_factory=list)
     """Behind which action an all-reduce of gradients began, and its elements."""
     moved: list[dict[str, int]] = field(default_factory=list)
@@ -75,9 +84,14 @@ class Proof:
         error = abs(float(mine) - whole) / max(whole, 1e-12)
         self.mine.norms = max(self.mine.norms, error if error == error else math.inf)
         self.mine.moved.append(dict(self._moved() - self._before))
+        trace = [(str(action), start, end) for action, start, end in self._engine.pipeline.trace]
+        self.mine.traces = [*self.mine.traces, trace][-STEPS_KEPT:]
 
-    def finish(self, job: theory.Job) -> None:
-        """Compare the parameters after the last step, gather what all ranks found, and judge."""
+    def finish(self, job: theory.Job, paced: Costs | None) -> None:
+        """Compare the parameters after the last step, gather what all ranks found, and judge.
+
+        `paced` are the costs that actions were stretched to, None where they were not.
+        """
         mine, engine = self.mine, self._engine
         mine.drift = self._drift()
         now = list(engine.parameters())
@@ -95,6 +109,8 @@ class Proof:
             judge_groups(self._ctx, found, job)
             judge_bytes(self._ctx, found, job)
             judge_overlap(self._ctx, found, self._schedule, job)
+            if paced is not None and job.shape[1] > 1:
+                timing.judge_bubble(self._ctx, self._schedule, paced, pipelines(found), MOST_MISSED)
 
     def _moved(self) -> Counter[str]:
         """S by group so far. A message counts where it is sent."""
@@ -207,6 +223,14 @@ def _differ(keys: Sequence[tuple[int, ...]]) -> str:
 
 def _spell(groups: Sequence[Sequence[int]]) -> str:
     return " ".join(f"[{' '.join(map(str, group))}]" for group in groups)
+
+
+def pipelines(found: Sequence[Evidence]) -> list[list[list[list[Timed]]]]:
+    """Return the timed steps of each pipeline: of the ranks that differ in their place on pp alone."""
+    lines: dict[tuple[int, int], list[Evidence]] = {}
+    for one in sorted(found, key=lambda one: one.place):
+        lines.setdefault((one.place[0], one.place[2]), []).append(one)
+    return [timing.timed_steps([one.traces for one in line]) for line in lines.values()]
 
 
 def judge_bytes(ctx: Context, found: Sequence[Evidence], job: theory.Job) -> None:

@@ -65,7 +65,7 @@ def test_every_run_of_the_guide_measures_what_theory_says(lab: str, warm: Warm, 
     study = Study(guide, course)
     for setup in guide.runs.values():
         result = warm.run(guide, setup)
-        red = [c.name for c in result.checks if not c.passed and not c.name.endswith(ON_TIME)]
+        red = [c.name for c in result.checks if not c.passed and not any(one in c.name for one in ON_TIME)]
         assert result.exit_code in (0, 1), result.failure
         assert not red
         assert [step.setup for step in study.finished(result, setup.seed)] == [setup]

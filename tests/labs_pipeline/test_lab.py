@@ -55,6 +55,11 @@ def names(checks: list[Check]) -> list[str]:
     return [check.name for check in checks]
 
 
+def is_bubble(name: str) -> bool:
+    """The check's name says so where the machine missed the pace."""
+    return name.startswith("measured bubble is the simulated one")
+
+
 def test_every_schedule_proves_itself() -> None:
     runs = [params(schedule=name, stage_dims="16,12") for name in NAMES]
     for run, checks in zip(runs, checks_of(4, runs), strict=True):
@@ -80,7 +85,7 @@ def test_the_paced_bubble_is_the_simulated_one() -> None:
     runs = [params(schedule=name, micro_batches=4, pace_ms=60.0, steps=3) for name in ("1f1b", "zb_h1")]
     for _ in range(3):
         found = checks_of(3, runs)
-        assert all("measured bubble is the simulated one" in names(checks) for checks in found)
+        assert all(any(map(is_bubble, names(checks))) for checks in found)
         wrong = [check for checks in found for check in checks if not check.passed]
         if not wrong:
             return
@@ -165,7 +170,8 @@ def test_a_broken_engine_turns_a_check_red(
 
 
 def test_a_late_rank_turns_the_bubble_red() -> None:
-    assert red(dawdle, pace_ms=20.0, micro_batches=4) == {"measured bubble is the simulated one"}
+    (found,) = red(dawdle, pace_ms=20.0, micro_batches=4)
+    assert is_bubble(found)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from labs import pacing
 from labs.parallel.schedule_actions import Action, Schedule, dependency
-from labs.parallel.schedule_simulator import Costs, Timed, bubbles_of, peak_activations, simulate
+from labs.parallel.schedule_simulator import Costs, Timed, peak_activations, simulate
 from labs.parallel.schedules import RULES, build
 from labs.pipeline_parallel import theory
 from labs.pipeline_parallel.plan import measured_costs, paced_costs
 from labs.pipeline_parallel.proofs import first_difference, relative_error
-from labs.pipeline_parallel.timing import BUBBLE_POINTS, explain, message_time
+from labs.pipeline_parallel.timing import BUBBLE_POINTS, PACE_KEPT, Weighed, message_time, pace_missed, weigh
 from tests.schedules.test_properties import schedules
 
 
@@ -120,32 +120,64 @@ def played(
     return rows
 
 
-def points_apart(name: str, **machine: float) -> float:
-    """The measured bubble less the simulated one, in points, on such a machine."""
+CHUNKED = ["interleaved", "interleaved_zb", "zbv", "dualpipev", "looped_bfs"]
+QUIET = {"off": 0.02, "message": 0.0003, "turn": 0.0001}
+"""A machine that keeps the pace."""
+BUSY = {"off": 0.2, "message": 0.0015, "turn": 0.0008}
+
+
+def weighed(name: str, **machine: float) -> Weighed:
     schedule = build(name, 4, 8, 2)
-    rows = played(schedule, **machine)
-    found = bubbles_of(rows).idle_over_total - bubbles_of(explain(schedule, PACED, rows)).idle_over_total
-    return found * 100
+    return weigh(schedule, PACED, played(schedule, **machine))
 
 
-@pytest.mark.parametrize("name", ["interleaved", "interleaved_zb", "zbv", "dualpipev", "looped_bfs"])
+@pytest.mark.parametrize("name", CHUNKED)
+def test_a_step_that_kept_the_pace_is_held_to_the_plan(name: str) -> None:
+    schedule = build(name, 4, 8, 2)
+    plan = simulate(schedule, PACED).bubbles
+    exact, quiet = weighed(name), weighed(name, **QUIET)
+    assert exact.simulated == plan
+    assert exact.points == pytest.approx(0)
+    assert exact.missed == pytest.approx(0)
+    assert quiet.kept
+    assert abs(quiet.simulated.idle_over_total - plan.idle_over_total) * 100 < 1
+    assert abs(quiet.measured.idle_over_total - plan.idle_over_total) * 100 < BUBBLE_POINTS
+
+
+@pytest.mark.parametrize("name", CHUNKED)
 def test_a_busy_machine_alone_does_not_part_the_bubbles(name: str) -> None:
-    exact = played(build(name, 4, 8, 2))
-    simulated = simulate(build(name, 4, 8, 2), PACED)
-    assert bubbles_of(exact).idle_over_total == pytest.approx(simulated.bubbles.idle_over_total)
-    assert points_apart(name) == pytest.approx(0)
-    assert abs(points_apart(name, off=0.2, message=0.0015, turn=0.0008)) < 0.1
+    busy = weighed(name, **BUSY)
+    assert busy.missed == pytest.approx(0.1, abs=0.02)
+    assert not busy.kept
+    assert abs(busy.points) < 0.1
     # Against the plan alone such a machine would look like a broken engine.
-    busy = played(build(name, 4, 8, 2), off=0.2, message=0.0015, turn=0.0008)
-    assert bubbles_of(busy).idle_over_total - simulated.bubbles.idle_over_total > BUBBLE_POINTS / 100
+    plan = simulate(build(name, 4, 8, 2), PACED).bubbles
+    assert busy.measured.idle_over_total - plan.idle_over_total > BUBBLE_POINTS / 100
 
 
-@pytest.mark.parametrize("name", ["interleaved", "interleaved_zb", "zbv", "dualpipev", "looped_bfs"])
+def test_the_pace_is_missed_by_what_actions_are_off_on_average() -> None:
+    schedule = build("1f1b", 4, 8)
+    rows = simulate(schedule, Costs(2.2, 2.0, 2.0)).rows
+    assert pace_missed(schedule, Costs(2.0, 2.0, 2.0), rows) == pytest.approx(0.05)
+    assert pace_missed(schedule, Costs(2.2, 2.0, 2.0), rows) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("name", CHUNKED)
 @pytest.mark.parametrize(
     "broken", [{"dawdling": 0.01}, {"dawdling": 0.004}, {"message": 0.01}, {"turn": 0.003}, {"slow": 2.0}]
 )
 def test_an_engine_that_waits_without_a_reason_parts_them(name: str, broken: dict[str, float]) -> None:
-    assert abs(points_apart(name, off=0.05, **broken)) > BUBBLE_POINTS
+    found = weighed(name, **{**BUSY, **broken})
+    assert not found.kept
+    assert abs(found.points) > BUBBLE_POINTS
+
+
+@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("broken", [{"dawdling": 0.003}, {"message": 0.005}, {"turn": 0.001}])
+def test_shorter_waits_are_seen_where_the_pace_was_kept(name: str, broken: dict[str, float]) -> None:
+    found = weighed(name, **{**QUIET, **broken})
+    assert found.missed < PACE_KEPT
+    assert found.points > BUBBLE_POINTS
 
 
 def test_an_error_is_relative_and_never_hides() -> None:

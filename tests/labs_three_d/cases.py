@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -13,6 +15,8 @@ from torch.distributed import device_mesh
 from labs.comms import Comms
 from labs.context import Context
 from labs.parallel import mesh_axes, stage_gradients, tensor_ops, three_d
+from labs.parallel.pipeline_mail import Mail
+from labs.parallel.schedule_actions import Action
 from labs.parallel.schedules import build
 from labs.parallel.stage_gradients import StageGradients
 from labs.parallel.three_d import ThreeD
@@ -20,6 +24,7 @@ from labs.three_d import lab, proofs
 from labs.three_d.spec import ThreeDParams
 from launcher.events import Check
 
+PACE_MS = 40.0
 Mutant = Callable[[], AbstractContextManager[Any]]
 SMALL: dict[str, Any] = {
     "dim": 16,
@@ -158,16 +163,31 @@ def stand_still() -> AbstractContextManager[Any]:
     return patch.object(torch.optim.SGD, "step", lambda self: None)
 
 
+def dawdling_stage() -> AbstractContextManager[Any]:
+    """The last stage waits before each action for as long as a forward takes."""
+    take = Mail.take
+
+    def late(self: Mail, action: Action) -> Any:
+        time.sleep(PACE_MS / 1e3 * (action.stage > 0))
+        return take(self, action)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(Mail, "take", late))
+    # It must be seen on a busy machine too.
+    stack.enter_context(patch.object(proofs, "MOST_MISSED", math.inf))
+    return stack
+
+
 def drifting_replica() -> AbstractContextManager[Any]:
     """One replica's parameters change by a last bit."""
     finish = proofs.Proof.finish
 
-    def drift(self: proofs.Proof, job: Any) -> None:
+    def drift(self: proofs.Proof, job: Any, paced: Any) -> None:
         if self.mine.place[0] == 1:
             with torch.no_grad():
                 for parameter in self._engine.parameters():
                     parameter.mul_(1 + 2**-23)
-        finish(self, job)
+        finish(self, job, paced)
 
     return patch.object(proofs.Proof, "finish", drift)
 

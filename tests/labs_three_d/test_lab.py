@@ -9,7 +9,7 @@ import pytest
 from labs.three_d.spec import ThreeDParams
 from launcher.events import Check
 from tests.labs_three_d import cases
-from tests.labs_three_d.cases import Case, params, prove
+from tests.labs_three_d.cases import PACE_MS, Case, params, prove
 from tests.ranks import on_ranks, values
 
 WHOLE: dict[int, dict[str, Case]] = {
@@ -75,6 +75,7 @@ BROKEN: dict[int, list[tuple[Case, set[str]]]] = {
         ((params(1, 2, 1), "another_order"), {"order is the planned one"}),
         ((params(1, 2, 1), "count_twice"), {"bytes of pp a step", "bytes of embedding a step"}),
         ((params(1, 2, 1), "stand_still"), {"parameters moved"}),
+        ((params(1, 2, 1, pace_ms=PACE_MS), "dawdling_stage"), {"measured bubble is the simulated one"}),
     ],
     4: [
         (
@@ -126,7 +127,8 @@ def test_axes_of_one_rank_move_nothing() -> None:
 )
 def test_a_broken_piece_turns_its_checks_red(world_size: int, at: int) -> None:
     _, expected = BROKEN[world_size][at]
-    red = {check.name for check in checks_of(world_size)[at] if not check.passed}
+    # A name goes on after a comma where the machine missed the pace.
+    red = {check.name.partition(",")[0] for check in checks_of(world_size)[at] if not check.passed}
     assert expected <= red
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import Mock
 
 import pytest
 
+from labs.mesh.theory import coordinates
+from labs.parallel.schedule_actions import Schedule
+from labs.parallel.schedule_simulator import Costs, simulate
 from labs.parallel.schedules import build
 from labs.params import ParameterError, parse
+from labs.pipeline_parallel.timing import judge_bubble
 from labs.tensor_parallel import theory as tensor
 from labs.three_d import theory
+from labs.three_d.proofs import MOST_MISSED, Evidence, pipelines
 from labs.three_d.spec import SPEC, hidden_width
 from labs.three_d.theory import Job
 
@@ -169,3 +175,39 @@ def test_gradients_are_complete_behind_the_last_backward_of_a_stage() -> None:
     assert theory.last_backwards(build("1f1b", 2, 4).rows[0]) == {"0B3"}
     assert theory.last_backwards(build("interleaved", 2, 4, 2).rows[1]) == {"1B3", "3B3"}
     assert theory.last_backwards(build("zbv", 2, 4).rows[0]) == {"0W3", "3W3"}
+
+
+def timed(schedule: Schedule, costs: Costs, dawdling: bool = False) -> list[Evidence]:
+    """What 2 x 2 x 2 ranks found out that took `costs`; one rank may start each action late, by 2 ms."""
+    rows = simulate(schedule, costs).rows
+    found = []
+    for rank in range(8):
+        place = coordinates(rank, (2, 2, 2))
+        late = [2e-3 * index if dawdling and rank == 4 else 0.0 for index in range(len(rows[place[1]]))]
+        trace = [
+            (str(t.action), int((t.start + wait) * 1e9), int((t.end + wait) * 1e9))
+            for t, wait in zip(rows[place[1]], late, strict=True)
+        ]
+        found.append(Evidence((place[0], place[1], place[2]), traces=[trace, trace]))
+    return found[::-1]
+
+
+def told(ctx: Mock) -> list[tuple[str, bool]]:
+    return [(call.args[0], call.args[1]) for call in ctx.check.call_args_list]
+
+
+def test_the_bubble_of_each_pipeline_is_judged_where_the_pace_was_kept() -> None:
+    schedule, costs, name = (
+        build("1f1b", 2, 4),
+        Costs(0.02, 0.02, 0.02),
+        "measured bubble is the simulated one",
+    )
+    whole, late, busy = Mock(), Mock(), Mock()
+    judge_bubble(whole, schedule, costs, pipelines(timed(schedule, costs)), MOST_MISSED)
+    assert told(whole) == [(name, True)]
+    judge_bubble(late, schedule, costs, pipelines(timed(schedule, costs, dawdling=True)), MOST_MISSED)
+    assert told(late) == [(name, False)]
+    slow = Costs(0.03, 0.03, 0.03)
+    judge_bubble(busy, schedule, costs, pipelines(timed(schedule, slow)), MOST_MISSED)
+    assert told(busy) == []
+    assert busy.say.call_args.args[0].startswith("the bubble is not judged: actions were off by 50%")
