@@ -15,7 +15,7 @@ from labs.params import LabSpec, ParameterError
 from launcher.client import AgentClient
 from launcher.lifeline import alive, send
 from launcher.protocol import STOP_SIGNAL
-from launcher.rundir import Manifest, Result, read_manifest, read_result
+from launcher.rundir import RESULT, Manifest, Result, read_manifest, read_result
 from workbench import session
 from workbench.console import complain, say
 from workbench.headless import Headless, Inbox, show_result, signals_into, wait_for_result, with_agent
@@ -68,7 +68,10 @@ def stop(folder: Path) -> int:
         ParameterError: the run cannot be ended from here.
     """
     manifest = read_manifest(folder)
-    before = read_result(folder)
+    try:
+        before = read_result(folder)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ParameterError("--stop", f"{folder}: its {RESULT} cannot be read: {error}") from None
     match state_of(manifest, before):
         case "ended":
             assert before is not None

@@ -37,6 +37,7 @@ KILL_S = 3.0
 """How long the agent may take to end a run at once before it is killed itself."""
 AGENT_LOG = "agent.log"
 LAST_WORDS = " Its last words: "
+PASSED, FAILED = 0, 1
 ENVIRONMENT = 2
 WORKER_FAILED = 3
 SPAN, LOG = b'"event":"span"', b'"event":"log"'
@@ -240,7 +241,8 @@ def run(
                 _show_schedule(prepared)
             if spec.tells and not as_json:
                 _show_told(prepared.folder)
-            show_result(prepared, as_json)
+            if not show_result(prepared, as_json) and code in (PASSED, FAILED):
+                code = ENVIRONMENT  # nobody can read what passed
         finally:
             client.close()
     return code
@@ -290,10 +292,13 @@ def told_by_rank_0(folder: Path) -> Iterator[str]:
                     yield event.line
 
 
-def show_result(prepared: session.Prepared, as_json: bool) -> None:
-    """Print the verdict of a run that is over."""
+def show_result(prepared: session.Prepared, as_json: bool) -> bool:
+    """Print the verdict of a run that is over; False where there is none."""
     result = read_result(prepared.folder)
-    if result is None:
+    if result is not None:
+        say(to_json(result).decode().rstrip() if as_json else report.render(result))
+    elif prepared.folder.exists():
         complain(f"the run has no result; its record is in {prepared.folder}")
     else:
-        say(to_json(result).decode().rstrip() if as_json else report.render(result))
+        complain(f"the run has no result: its folder was removed while it ran: {prepared.folder}")
+    return result is not None

@@ -71,8 +71,17 @@ def resolve(name: str, runs_dir: Path, flag: str) -> Path:
     """Return the folder of the run that `name` means: an id, a unique prefix, `latest`, or a folder.
 
     Raises:
-        ParameterError: no run or several runs fit; `flag` is the one that was given.
+        ParameterError: none or several fit, or its manifest is damaged; `flag` is the one that was given.
     """
+    folder = _find(name, runs_dir, flag)
+    try:
+        read_manifest(folder)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ParameterError(flag, f"{folder}: its {MANIFEST} cannot be read: {error}") from None
+    return folder
+
+
+def _find(name: str, runs_dir: Path, flag: str) -> Path:
     if Path(name).joinpath(MANIFEST).is_file():
         return Path(name).absolute()
     folders = list(run_folders(runs_dir))

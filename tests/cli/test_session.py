@@ -12,7 +12,7 @@ from labs.catalog import catalog, spec_of
 from labs.flags import split, to_flags
 from labs.params import LabSpec, ParameterError, fields_of, parse
 from launcher.rundir import ProcessId, read_manifest, write_manifest
-from workbench import runs, session, usage
+from workbench import elsewhere, runs, session, usage
 from workbench.machine import Gpu, Machine, _visible, backend_for
 
 CPU = Machine(
@@ -148,6 +148,14 @@ class TestFindingRuns:
     def test_none_fits(self, kept: list[str], runs_dir: Path) -> None:
         with pytest.raises(ParameterError, match=r"no run 'pp-2-cd' in .*did you mean pp-2-cc"):
             runs.resolve("pp-2-cd", runs_dir, "--replay")
+
+    def test_a_damaged_run_is_one_line(self, kept: list[str], runs_dir: Path) -> None:
+        (runs_dir / "dp-1-aa" / "manifest.json").write_text("{")
+        with pytest.raises(ParameterError, match=r"--replay: .*dp-1-aa: its manifest.json cannot be read: "):
+            runs.resolve("dp-1-aa", runs_dir, "--replay")
+        (runs_dir / "pp-2-cc" / "result.json").write_text("[]")
+        with pytest.raises(ParameterError, match=r"--stop: .*pp-2-cc: its result.json cannot be read: "):
+            elsewhere.stop(runs_dir / "pp-2-cc")
 
     def test_damaged_folders_are_left_out_of_the_list(self, kept: list[str], runs_dir: Path) -> None:
         (runs_dir / "dp-1-aa" / "manifest.json").write_text("{")

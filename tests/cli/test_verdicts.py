@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_a_torch_that_cannot_be_loaded_is_the_environment_and_not_a_kill(
     assert printed.err.startswith(f"workbench: {said}")
     assert len(printed.err.splitlines()) == 1
     assert "Traceback" in (folder / "agent.log").read_text()
+
+
+def test_a_run_without_a_result_did_not_pass(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def removed(follower: headless.Headless) -> int:
+        shutil.rmtree(runs_dir)
+        return 0
+
+    monkeypatch.setattr(headless.Headless, "follow", removed)
+    assert run_broken("main", monkeypatch) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "its folder was removed while it ran" in printed.err
 
 
 @pytest.fixture
