@@ -12,6 +12,7 @@ from labs.context import Context
 from labs.data_parallel import measures, proofs
 from labs.data_parallel.journal import Journal, fingerprint, gather
 from labs.data_parallel.pace import Pace
+from labs.data_parallel.reads import check_reads
 from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import SUBJECTS, Subject
 from labs.data_parallel.training import Replicated, loss_without_gradient, train, train_alone
@@ -40,7 +41,7 @@ def run(ctx: Context, params: DataParallelParams) -> None:
     measures.check_traffic(ctx, params, subject, journal)
     measures.check_overlap(ctx, params, meter, proof)
     if subject.reader is not None:
-        measures.check_reads(ctx, subject.reader, proof)
+        check_reads(ctx, subject.reader, proof)
     lone = train_alone(ctx, params, subject, copy.deepcopy(start), proof)
     if lone is not None:
         proofs.check_equal(ctx, params, journal, start, lone)

@@ -1,4 +1,4 @@
-"""The dp lab's checks of what was moved, what of that was hidden, and who read what."""
+"""The dp lab's checks of what was moved and what of that was hidden."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from labs.data_parallel.journal import Journal, gather
 from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import Subject
 from labs.overlap import OverlapMeter
-from labs.sharded_data import Reader, fairness, reads_of_all
-
-FEWEST = 8
-"""Examples of which a shuffle may come twice only once in 8! = 40320 times."""
 
 
 def check_traffic(ctx: Context, params: DataParallelParams, subject: Subject, journal: Journal) -> None:
@@ -61,31 +57,3 @@ def check_overlap(ctx: Context, params: DataParallelParams, meter: OverlapMeter,
     ctx.metric(
         "exposed_communication_ms_per_step", (total - hidden) / 1e6 / params.steps / ctx.world_size, "ms"
     )
-
-
-def check_reads(ctx: Context, reader: Reader, proof: Comms) -> None:
-    """Prove that the sampler dealt each example to one rank, and anew each epoch; all ranks call this."""
-    examples = reader.num_examples
-    reads = reads_of_all(proof, reader.epochs)
-    if ctx.rank != 0:
-        return
-    found = fairness(reads, examples)
-    ctx.check(
-        "each example is read once an epoch",
-        found.complete > 0 and not found.repeated and not found.missed,
-        measured=found.repeated + found.missed,
-        expected=0,
-        unit=f"read again or by nobody, of {examples} in {found.complete} whole epochs",
-        shows="the sampler gives every rank other examples, and leaves none out",
-    )
-    if len(reads) > 1 and examples >= FEWEST:
-        ctx.check(
-            "examples come in another order each epoch",
-            not found.same_order,
-            measured=len(found.same_order),
-            expected=0,
-            unit=f"of {len(reads) - 1} epochs in the order of the one before",
-            shows="set_epoch is called at the beginning of each epoch; without it nothing is reshuffled",
-        )
-    ctx.metric("examples_per_epoch", examples)
-    ctx.metric("epochs_begun", len(reads))

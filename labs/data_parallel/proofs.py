@@ -15,7 +15,7 @@ from labs.data_parallel.journal import Journal
 from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import Subject
 from labs.data_parallel.training import Lone
-from labs.parallel.precision import DTYPES
+from labs.parallel.precision import BF16_UNIT, DTYPES
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,14 @@ SMALL_LOSS = 1e-3
 """Of the first loss: below it losses may be equal by rank, and differences are relative to this."""
 FP32 = Tolerance(1e-5, 1e-4, 1e-3)
 """fp32 sums of the same numbers in another order."""
-HALF = Tolerance(2**-6, 1e-2, 0.1)
-"""bf16 keeps 8 bits, fp16 11: each rank rounds its own products, one process those of the whole batch."""
+HALF = Tolerance(4 * BF16_UNIT, 1e-2, math.sqrt(BF16_UNIT))
+"""bf16 keeps 8 bits, fp16 11: each rank rounds its own products, one process those of the whole batch.
+
+Gradients are rounded when they come out of a product, once on either side, and travel in fp32; parts that
+cancel are larger than their mean, hence twice that. Adam's first steps go by the gradients' signs: if of a
+share u of the elements, those near 0, half go the other way in half of the steps, the ways part by
+2 sqrt(u / 4).
+"""
 
 
 def check_start(ctx: Context, drawn: list[list[int]], started: list[list[int]]) -> None:

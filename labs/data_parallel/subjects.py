@@ -27,8 +27,7 @@ from labs.language_model import (
 )
 from labs.models import Classifier, DeepMLP, class_loss, output_loss
 from labs.sharded_data import Examples, Reader
-from labs.text_data import ByteDataset, examples_in
-from labs.text_files import corpus
+from labs.text_data import entropy, supplied_text
 
 Batch = tuple[Tensor, Tensor]
 """Inputs and targets; the MLP has no targets and gets its rows twice."""
@@ -141,7 +140,7 @@ class Dealt(Subject):
 
     def wholes(self) -> Iterator[Batch]:
         """Yield what all ranks together read in a step: the same shuffle, dealt to one."""
-        alone = Reader(self.examples, 0, 1, sources.examples_a_step(self.params), self.ctx.seed)
+        alone = Reader(self.examples, 0, 1, sources.supply_of(self.params).a_step, self.ctx.seed)
         while True:
             yield self._here(alone.next())
 
@@ -166,10 +165,8 @@ class Text(Dealt):
     def __init__(self, ctx: Context, params: DataParallelParams) -> None:
         super().__init__(ctx, params)
         self.config = LanguageModelConfig(params.dim, params.layers, params.heads, params.context)
-        text = corpus(params.data, sources.text_limit(params))
-        examples = sources.examples_an_epoch(params, examples_in(len(text), params.context))
-        dataset = ByteDataset(text, params.context, examples)
-        self._entropy = entropy(dataset.tokens[: examples * params.context + 1])
+        dataset = supplied_text(params.data, params.context, sources.supply_of(params))
+        self._entropy = dataset.entropy()
         self._deal(dataset)
 
     def build(self, seed: int) -> nn.Module:
@@ -206,7 +203,7 @@ class Images(Dealt):
     def __init__(self, ctx: Context, params: DataParallelParams) -> None:
         super().__init__(ctx, params)
         images = read_images(params.data, sources.image_limit(params))
-        self.images = ImageDataset(images, sources.examples_an_epoch(params, len(images)))
+        self.images = ImageDataset(images, sources.supply_of(params).examples_an_epoch(len(images)))
         self._deal(self.images)
 
     def build(self, seed: int) -> nn.Module:
@@ -245,9 +242,3 @@ SUBJECTS: dict[str, Callable[[Context, DataParallelParams], Subject]] = {
     "lm": Text,
     "classifier": Images,
 }
-
-
-def entropy(symbols: Tensor) -> float:
-    """Return the entropy in nats of the symbols' frequencies; `symbols` holds integers from 0."""
-    shares = (torch.bincount(symbols).double() / len(symbols)).tolist()
-    return float(-sum(share * math.log(share) for share in shares if share))

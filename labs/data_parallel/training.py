@@ -13,6 +13,7 @@ from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel import theory
 from labs.data_parallel.journal import Journal, gradients_of, note
+from labs.data_parallel.reads import tell_reads
 from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import Batch, Subject
 from labs.parallel.bucketed import BucketedDataParallel
@@ -21,8 +22,6 @@ from labs.parallel.ddp_twin import DistributedTwin
 from labs.parallel.precision import Scaler, autocast
 
 Replicated = NaiveDataParallel | FlatDataParallel | BucketedDataParallel | DistributedTwin
-SHOWN = 12
-"""Numbers of examples that are told of an epoch."""
 
 
 @dataclass
@@ -61,7 +60,7 @@ def train(
         if step + 1 == compared_steps(params):
             journal.compared = [parameter.detach().clone() for parameter in replica.module.parameters()]
         note(ctx, journal, replica.module, sum(losses) / len(losses), params.batch, proof)
-        told = tell_reads(ctx, params, subject, told)
+        told = tell_reads(ctx, subject.reader, told, params.batch, subject.row)
     return journal
 
 
@@ -141,30 +140,3 @@ def loss_without_gradient(subject: Subject, module: nn.Module, batch: Batch) -> 
     inputs, targets = batch
     with autocast(subject.ctx.device, subject.params.precision):
         return subject.loss(module(inputs), targets).item()
-
-
-def tell_reads(ctx: Context, params: DataParallelParams, subject: Subject, told: int) -> int:
-    """Tell which rows of the batch this rank reads, once an epoch with the numbers of the examples.
-
-    Returns the epoch that was told last; where there are no epochs, 0.
-    """
-    reader = subject.reader
-    epoch = 0 if reader is None else reader.epoch
-    if epoch == told:
-        return told
-    rows = theory.rows_of(ctx.rank, ctx.world_size, params.batch)
-    numbers, nbytes = subject.row
-    note = ""
-    if reader is not None:
-        first = ", ".join(map(str, reader.epochs[-1][:SHOWN]))
-        note = f"epoch {epoch}, {reader.share} of {reader.num_examples} examples: {first}, ..."
-    ctx.shard(
-        "batch",
-        "data",
-        (params.batch, numbers),
-        (rows, (0, numbers)),
-        dtype="uint8" if reader is not None else "float32",
-        nbytes=(rows[1] - rows[0]) * nbytes,
-        note=note,
-    )
-    return epoch

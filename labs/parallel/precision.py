@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 Precision = Literal["fp32", "bf16", "fp16"]
+BF16_UNIT = 2.0**-8
+"""The most that rounding to bf16 changes a number by, relative to it: half a step of its 8 bits."""
 DTYPES: dict[Precision, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,

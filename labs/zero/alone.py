@@ -35,10 +35,11 @@ def train_alone(ctx: Context, params: ZeroParams, task: Task, start: dict[str, T
             parameter.copy_(start[name])
     optimizer = MasterWeights(module.parameters(), lambda p: AdamW(p, lr=params.lr), task.dtype)
     lone = Lone()
+    wholes = task.wholes()
     for step in range(params.steps):
         if ctx.rank == 0:
             with ctx.span("compute", "one process"):
-                _step(params, task, module, optimizer, lone, step)
+                _step(params, task.loss(module, next(wholes)), module, optimizer, lone, step)
         proof.barrier()
     for (name, parameter), master in zip(module.named_parameters(), optimizer.masters, strict=True):
         lone.first_gradients.setdefault(name, torch.empty_like(parameter))
@@ -49,9 +50,8 @@ def train_alone(ctx: Context, params: ZeroParams, task: Task, start: dict[str, T
 
 
 def _step(
-    params: ZeroParams, task: Task, module: nn.Module, optimizer: MasterWeights, lone: Lone, step: int
+    params: ZeroParams, loss: Tensor, module: nn.Module, optimizer: MasterWeights, lone: Lone, step: int
 ) -> None:
-    loss = task.loss(module, task.batch(step))
     torch.autograd.backward(loss)
     lone.losses.append(loss.item())
     if step == 0:

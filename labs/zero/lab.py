@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from labs.comms import Comms
 from labs.context import Context
+from labs.data_parallel.reads import check_reads, tell_reads
 from labs.data_parallel.theory import loss_weight, rows_of
 from labs.parallel.shard_unit import ShardUnit
 from labs.parallel.units import layers_of
 from labs.zero import proofs, theory
 from labs.zero.alone import train_alone
 from labs.zero.build import make_stage
+from labs.zero.learning import check_learned, loss_again
 from labs.zero.spec import ZeroParams, group_of
 from labs.zero.stages import Stage
 from labs.zero.task import Batch, Task, task_of
@@ -65,6 +67,9 @@ def run(ctx: Context, params: ZeroParams) -> None:
     if params.offload:
         tensors = [*(held.tensor for held in stage.held()), *stage.state()]
         proofs.check_home(ctx, sum(tensor.device.type != "cpu" for tensor in tensors), proof)
+    if task.reader is not None:
+        check_reads(ctx, task.reader, proof)
+    check_learned(ctx, params, journal.losses[0], loss_again(ctx, task, stage), proof)
     lone = train_alone(ctx, params, task, start, proof)
     proofs.check_equal(ctx, params, setting, journal, proof, lone)
     proofs.check_parameters(ctx, params, start, after, lone.parameters, proof)
@@ -94,12 +99,13 @@ def train(ctx: Context, params: ZeroParams, task: Task, stage: Stage, setting: t
     """Train, and note memory at the start and around the last step, and the traffic of that step."""
     journal = Journal(memory={"init": stage.memory()})
     axes = theory.moves(setting)
+    told = -1
     for step in range(params.steps):
         ctx.step(step, params.steps)
         if step == 0:
             tell_memory(ctx, journal, "init")
         before = {axis: sent_bytes(ctx, axis) for axis in axes}
-        loss = forward_backward(ctx, params, task, stage, task.batch(step))
+        loss = forward_backward(ctx, params, task, stage, next(task.parts))
         stage.reduce()
         journal.memory["before step"] = stage.memory()
         stage.finish()
@@ -118,6 +124,8 @@ def train(ctx: Context, params: ZeroParams, task: Task, stage: Stage, setting: t
         tell_memory(ctx, journal, "before step", "after step")
         if step == 0:
             tell_held(ctx, stage, setting, "optimizer")
+        if task.reader is not None:
+            told = tell_reads(ctx, task.reader, told, params.batch, (params.context, params.context))
     return journal
 
 
@@ -127,13 +135,13 @@ def forward_backward(ctx: Context, params: ZeroParams, task: Task, stage: Stage,
     The losses are weighed by their rows, so that the mean over ranks of the summed gradients is the gradient
     of the whole batch's mean.
     """
-    first, last = rows_of(ctx.rank, ctx.world_size, params.batch)
+    count = len(batch[0])
     weight = loss_weight(ctx.rank, ctx.world_size, params.batch)
     total = 0.0
     for micro in range(params.accumulate):
-        start, stop = rows_of(micro, params.accumulate, last - first)
-        rows = slice(first + start, first + stop)
-        share = (stop - start) / (last - first)
+        start, stop = rows_of(micro, params.accumulate, count)
+        rows = slice(start, stop)
+        share = (stop - start) / count
         with ctx.span("compute", "forward"):
             loss = task.loss(stage.module, (batch[0][rows], batch[1][rows]))
         with ctx.span("compute", "backward"):
@@ -184,13 +192,15 @@ def tell_held(
     whole = theory.SHARDED[setting.stage] < least
     plural = {"parameter": "parameters", "gradient": "gradients", "optimizer": "optimizer"}[kind]
     each = theory.bytes_a_parameter(setting, plural)
-    told: set[str] = set()
+    if whole:
+        # Also what other ranks alone optimize: a small parameter may lie in one rank's part entirely.
+        for name, parameter in stage.module.named_parameters():
+            size = parameter.numel()
+            tell_piece(ctx, name, kind, size, (0, size), size * each)
+        return
     for held in stage.held():
-        if whole and held.name in told:
-            continue
-        told.add(held.name)
-        piece = (0, held.numel) if whole else (held.start, held.stop)
-        tell_piece(ctx, held.name, kind, held.numel, piece, (piece[1] - piece[0]) * each)
+        piece = (held.start, held.stop)
+        tell_piece(ctx, held.name, kind, held.numel, piece, (held.stop - held.start) * each)
 
 
 def tell_unit(ctx: Context, unit: ShardUnit, what: Literal["gathered", "freed"]) -> None:

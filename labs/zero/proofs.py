@@ -12,6 +12,7 @@ from torch import Tensor
 from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel.theory import loss_weight
+from labs.parallel.precision import BF16_UNIT
 from labs.zero import theory
 from labs.zero.alone import Lone
 from labs.zero.spec import ZeroParams
@@ -36,12 +37,25 @@ class Tolerances:
     drift: float
 
 
-TOLERANCES = {
-    "fp32": Tolerances(loss=1e-4, gradient=1e-5, norm=1e-4, drift=1e-3),
-    # bf16 has 8 bits: a product is right to 0.4%. The embedding's gradient sums over all tokens of a batch in
-    # bf16, in one process most of all, and the ways then part. A wrong factor is off by half or more.
-    "bf16": Tolerances(loss=2e-2, gradient=0.1, norm=0.1, drift=0.2),
-}
+FP32 = Tolerances(loss=1e-4, gradient=1e-5, norm=1e-4, drift=1e-3)
+"""Sums of the same numbers in another order."""
+
+
+def tolerances(params: ZeroParams, world_size: int) -> Tolerances:
+    """Return how far many ranks may be from one process.
+
+    In bf16, in units u of one rounding. Gradients: one process rounds each once; ranks round their parts, the
+    weights of those, and each sum over micro-batches and ranks, at most u each; and parts that cancel are
+    larger than their sum, so twice the first two. The drift: Adam's first steps go by the gradients' signs;
+    if of a share u of the elements, those near 0, half go the other way in half of the steps, the ways part
+    by 2 sqrt(u / 4). Norms follow the ways; losses are means in fp32, whose roundings cancel, at places a
+    little apart. A wrong factor, or a slice one off, is off by half or more.
+    """
+    if params.precision == "fp32":
+        return FP32
+    u = BF16_UNIT
+    gradient = (1 + 2 * 2 + (params.accumulate - 1) + (world_size - 1)) * u
+    return Tolerances(loss=4 * u, gradient=gradient, norm=math.sqrt(u), drift=math.sqrt(u))
 
 
 def over_ranks(proof: Comms, numbers: list[float], op: str) -> list[float]:
@@ -153,7 +167,7 @@ def check_equal(
     lone: Lone,
 ) -> None:
     """Compare each rank's part of the first gradient, and the batch's loss in every step."""
-    allowed = TOLERANCES[params.precision]
+    allowed = tolerances(params, ctx.world_size)
     gradients = lone.first_gradients
     apart = max(
         (
@@ -214,7 +228,7 @@ def _check_norms(ctx: Context, params: ZeroParams, norms: list[float], lone: lis
         ctx,
         "gradient norm equals one process",
         worst,
-        TOLERANCES[params.precision].norm,
+        tolerances(params, ctx.world_size).norm,
         "relative, worst step and rank",
         "clipping goes by the norm of the whole gradient, of which a rank holds a part",
     )
@@ -235,7 +249,7 @@ def check_parameters(
     (worst,) = over_ranks(proof, [apart], "max")
     if ctx.rank != 0:
         return
-    allowed = TOLERANCES[params.precision].drift
+    allowed = tolerances(params, ctx.world_size).drift
     ctx.check(
         "parameters equal one process",
         after.keys() == lone.keys() and worst <= allowed * way,

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.params import LabSpec, ParameterError
+from labs.params import LabSpec, ParameterError, fields_of
+from labs.supply import Supply, check_text
 from labs.zero import theory
 
 Stage = Literal["0", "1", "2", "3", "fsdp2", "hsdp"]
@@ -29,6 +30,13 @@ class ZeroParams(msgspec.Struct, frozen=True, kw_only=True):
     model: Annotated[
         Literal["mlp", "lm"], Meta(description="mlp: the deep MLP; lm: a small transformer over bytes")
     ] = "mlp"
+    data: Annotated[
+        str,
+        Meta(
+            description="your own folder of text files (lm; empty: the standard library's sources)",
+            extra={"unit": "FOLDER"},
+        ),
+    ] = ""
     steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 20
     batch: Annotated[
         int, Meta(ge=2, le=65_536, description="rows, or sequences of the lm, of the batch over all ranks")
@@ -36,6 +44,9 @@ class ZeroParams(msgspec.Struct, frozen=True, kw_only=True):
     accumulate: Annotated[
         int, Meta(ge=1, le=1024, description="micro-batches a step, whose gradients add up")
     ] = 1
+    epochs: Annotated[
+        int, Meta(ge=1, le=1000, description="times that the run reads all its examples (lm)")
+    ] = 2
     dim: Annotated[int, Meta(ge=16, le=8192, description="width of every layer")] = 128
     layers: Annotated[int, Meta(ge=1, le=64, description="layers")] = 4
     heads: Annotated[int, Meta(ge=1, le=128, description="attention heads (lm)")] = 4
@@ -54,6 +65,15 @@ class ZeroParams(msgspec.Struct, frozen=True, kw_only=True):
     offload: Annotated[
         bool, Meta(description="keep shards and optimizer state in the CPU's memory (GPUs, from stage 3 on)")
     ] = False
+
+
+LM_ONLY = ("data", "epochs", "heads", "context")
+"""Parameters that mean nothing to the MLP."""
+
+
+def supply_of(params: ZeroParams) -> Supply:
+    """Return what the run reads; micro-batches are parts of a step's batch."""
+    return Supply(params.steps, params.epochs, params.batch)
 
 
 def group_of(params: ZeroParams, world_size: int) -> int:
@@ -85,16 +105,30 @@ def validate(params: ZeroParams, world_size: int) -> None:
             f"give --dim {wide} or more, or fewer ranks",
         )
     _validate_group(params, world_size)
-    if params.model == "lm" and params.dim % (2 * params.heads):
-        raise ParameterError("--dim", f"{params.dim} does not divide into {params.heads} heads of even width")
+    _validate_model(params, world_size)
     if params.offload and theory.SHARDED[params.stage] < 3:
         raise ParameterError("--offload", "moves shards of parameters; give --stage 3, fsdp2 or hsdp with it")
-    if params.offload and params.clip and params.stage == "fsdp2":
+
+
+def _validate_model(params: ZeroParams, world_size: int) -> None:
+    """Refuse what the model would ignore, and a language model or text that does not fit."""
+    if params.model == "mlp":
+        for field in fields_of(ZeroParams):
+            if field.name in LM_ONLY and getattr(params, field.name) != field.default:
+                raise ParameterError(
+                    field.flag, "means nothing with --model mlp; leave it out, or give --model lm"
+                )
+        return
+    if params.dim % (2 * params.heads):
+        raise ParameterError("--dim", f"{params.dim} does not divide into {params.heads} heads of even width")
+    if params.batch % world_size:
+        lower = params.batch - params.batch % world_size
         raise ParameterError(
-            "--clip",
-            "PyTorch's clipping cannot sum shards that --offload keeps on the CPU; "
-            "give --stage 3, or leave one of the two out",
+            "--batch",
+            f"{params.batch} does not divide among {world_size} ranks, and a DistributedSampler deals out "
+            f"equal parts; give --batch {lower} or --batch {lower + world_size}",
         )
+    check_text(params.data, params.context, supply_of(params), "--batch x --context")
 
 
 def _validate_group(params: ZeroParams, world_size: int) -> None:
@@ -157,6 +191,7 @@ SPEC = LabSpec(
         "stages 1 and 2 move what plain data parallelism moves, stage 3 half as much again",
         "a layer's parameters are whole only while the layer runs",
         "hybrid sharding: which bytes stay inside a group, and which cross to the replicas",
+        "a sampler deals each example to one rank, in another order each epoch",
     ),
     min_ranks=2,
     max_ranks=64,

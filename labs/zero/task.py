@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from labs.context import Context
+from labs.data_parallel.theory import rows_of
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss
 from labs.models import DeepMLP, output_loss
-from labs.text_data import ByteDataset, whole_batch
-from labs.text_files import corpus
-from labs.zero.spec import ZeroParams
+from labs.sharded_data import Reader
+from labs.text_data import supplied_text
+from labs.zero.spec import ZeroParams, supply_of
 
 Batch = tuple[Tensor, Tensor]
-TEXT_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Task:
-    """`batch` gives the whole batch of a step, the same on every rank; `loss` means over the rows it gets."""
+    """What is trained, on this rank's device."""
 
     dtype: torch.dtype
     """What the model computes in."""
     build: Callable[[int], nn.Module]
-    batch: Callable[[int], Batch]
+    parts: Iterator[Batch]
+    """This rank's rows of the batch of step after step."""
+    wholes: Callable[[], Iterator[Batch]]
+    """All ranks' rows, from step 0 on: what one process trains on."""
     loss: Callable[[nn.Module, Batch], Tensor]
+    """The mean over the rows it gets."""
+    reader: Reader | None = None
+    """What deals out the examples behind `parts`; None where rows are drawn."""
 
 
 def task_of(ctx: Context, params: ZeroParams) -> Task:
@@ -38,21 +44,29 @@ def task_of(ctx: Context, params: ZeroParams) -> Task:
 
 
 def _mlp(ctx: Context, params: ZeroParams, dtype: torch.dtype) -> Task:
-    def batch(step: int) -> Batch:
-        generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + step)
-        x = torch.randn(params.batch, params.dim, generator=generator).to(ctx.device, dtype)
-        return x, x
+    def wholes() -> Iterator[Batch]:
+        for step in range(params.steps):
+            generator = torch.Generator().manual_seed(ctx.seed * 1_000_003 + step)
+            x = torch.randn(params.batch, params.dim, generator=generator).to(ctx.device, dtype)
+            yield x, x
+
+    def parts() -> Iterator[Batch]:
+        rows = slice(*rows_of(ctx.rank, ctx.world_size, params.batch))
+        for inputs, targets in wholes():
+            yield inputs[rows], targets[rows]
 
     return Task(
         dtype=dtype,
         build=lambda seed: DeepMLP(params.dim, params.layers, seed=seed).to(ctx.device),
-        batch=batch,
+        parts=parts(),
+        wholes=wholes,
         loss=lambda module, batch: output_loss(module(batch[0]).float()),
     )
 
 
 def _language_model(ctx: Context, params: ZeroParams, dtype: torch.dtype) -> Task:
-    dataset = ByteDataset(corpus(limit=max(TEXT_BYTES, 2 * params.context)), params.context)
+    dataset = supplied_text(params.data, params.context, supply_of(params))
+    reader = Reader(dataset, ctx.rank, ctx.world_size, params.batch // ctx.world_size, ctx.seed)
 
     def build(seed: int) -> nn.Module:
         config = LanguageModelConfig(params.dim, params.layers, params.heads, params.context)
@@ -60,14 +74,16 @@ def _language_model(ctx: Context, params: ZeroParams, dtype: torch.dtype) -> Tas
             torch.manual_seed(seed)
             return LanguageModel(config).to(ctx.device)
 
-    def batch(step: int) -> Batch:
-        rows = [(step * params.batch + row) % len(dataset) for row in range(params.batch)]
-        inputs, targets = whole_batch(dataset, rows)
-        return inputs.to(ctx.device), targets.to(ctx.device)
+    def dealt(by: Reader) -> Iterator[Batch]:
+        while True:
+            inputs, targets = by.next()
+            yield inputs.to(ctx.device), targets.to(ctx.device)
 
     return Task(
         dtype=dtype,
         build=build,
-        batch=batch,
+        parts=dealt(reader),
+        wholes=lambda: dealt(Reader(dataset, 0, 1, params.batch, ctx.seed)),
         loss=lambda module, batch: next_byte_loss(module(batch[0]), batch[1]),
+        reader=reader,
     )

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 from torch.distributed.tensor import DTensor
 
 from labs.comms import Comms, Handle
+from labs.parallel.clipping import clip_sharded_gradients
 from labs.parallel.replica import broadcast_module
 from labs.parallel.tensor import local
 from labs.parallel.tensor_torch import Booked
@@ -80,6 +81,7 @@ class TorchSharded(Stage):
         self.comms = comms
         self.module = module
         self.changed = changed
+        self._offloaded = options.offload
         mesh = init_device_mesh(comms.recorder.device.type, (comms.world_size,), mesh_dim_names=("world",))
         dtype = options.compute_dtype
         for unit in (*layers_of(module), module):
@@ -131,10 +133,24 @@ class TorchSharded(Stage):
         """They are complete."""
 
     def clip(self, max_norm: float) -> float:
-        """By PyTorch's own function, which knows DTensors; its sum over ranks is booked."""
+        """By PyTorch's own function, which knows DTensors; its sum over ranks is booked.
+
+        Where shards live on the CPU it would sum them there, over a group that talks between GPUs: ours.
+        """
+        if self._offloaded:
+            return float(clip_sharded_gradients(self._local_shards(), max_norm, self.comms))
         with Booked(self.comms):
             norm = nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
             return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def _local_shards(self) -> list[Tensor]:
+        """This rank's rows of each parameter as plain tensors, with their gradients' own memory."""
+        shards = []
+        for parameter in self.module.parameters():
+            if parameter.grad is not None:
+                shards.append(local(parameter.detach()))
+                shards[-1].grad = local(parameter.grad)
+        return shards
 
     def step(self) -> None:
         """Step the shards."""

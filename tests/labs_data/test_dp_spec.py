@@ -82,5 +82,6 @@ def test_fp16_needs_gpus() -> None:
 def test_steps_of_an_epoch(steps: int, epochs: int, available: int, expected: int) -> None:
     """As asked for, or as far as the data go; whole steps only."""
     params = DataParallelParams(steps=steps, epochs=epochs, batch=12, accumulate=2)
-    assert sources.steps_an_epoch(params, available) == expected
-    assert sources.examples_an_epoch(params, available) == 24 * expected
+    supply = sources.supply_of(params)
+    assert supply.steps_an_epoch(available) == expected
+    assert supply.examples_an_epoch(available) == 24 * expected

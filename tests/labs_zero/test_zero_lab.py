@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.optim import AdamW
 
 from labs.parallel.clipping import clip_sharded_gradients
 from labs.parallel.flat_layout import FlatLayout
@@ -16,10 +19,14 @@ from labs.params import ParameterError, parse
 from labs.zero import theory
 from labs.zero.spec import SPEC
 from launcher.events import Shard
+from tests.labs_data import broken_dp
 from tests.ranks import run_lab
 
 SMALL: dict[str, Any] = {"steps": 3, "batch": 10, "dim": 32, "layers": 3}
 TEXT: dict[str, Any] = {**SMALL, "model": "lm", "layers": 2, "context": 8}
+
+
+READS = {"each example is read once an epoch", "examples come in another order each epoch"}
 
 
 def run(stage: str, world_size: int = 3, broken: Any = None, **more: Any) -> Any:
@@ -39,26 +46,54 @@ def run(stage: str, world_size: int = 3, broken: Any = None, **more: Any) -> Any
         ("0", 2, {**TEXT, "precision": "bf16", "clip": 0.5}),
         ("2", 2, {**TEXT, "precision": "bf16", "clip": 0.5, "accumulate": 2}),
         ("3", 2, {**TEXT, "precision": "bf16", "offload": True}),
-        ("fsdp2", 2, {**TEXT, "precision": "bf16", "accumulate": 2}),
+        ("fsdp2", 2, {**TEXT, "precision": "bf16", "accumulate": 2, "clip": 0.5, "offload": True}),
     ],
 )
 def test_every_stage_passes(stage: str, world_size: int, more: dict[str, Any]) -> None:
     """Also on three ranks, whose number divides neither the rows nor the elements."""
-    result = run(stage, world_size, **more)
+    result = run(stage, world_size, unpinned if stage == "fsdp2" and "offload" in more else None, **more)
     assert not result.failures
     assert not result.red
     assert len(result.checks) >= 15
     assert ("gradient norm equals one process" in result.checks) == ("clip" in more)
+    assert (set(result.checks) >= READS) == (more.get("model") == "lm")
+
+
+def unpinned() -> None:
+    """Offload as ever, but to pageable memory: without a GPU there is no driver that could pin it."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    from labs.zero import twin
+
+    vars(twin)["CPUOffloadPolicy"] = partial(CPUOffloadPolicy, pin_memory=False)
+
+
+def test_a_person_s_text_is_dealt_out(tmp_path: Path) -> None:
+    """Each rank tells, once an epoch, which examples it reads; no other rank reads any of them."""
+    (tmp_path / "mine.txt").write_text("to be or not to be, " * 100)
+    result = run("1", 2, **TEXT, data=str(tmp_path))
+    assert not result.red
+    told = [
+        [s.note for s in rank.events if isinstance(s, Shard) and s.kind == "data"] for rank in result.ranks
+    ]
+    for notes in told:
+        assert [note.split(":")[0] for note in notes] == [f"epoch {n}, 10 of 20 examples" for n in range(2)]
+    assert set(told[0]).isdisjoint(told[1])
+    for kind in ("parameter", "gradient"):
+        # Whole on every rank in stage 1, also the norms' few elements, which one rank optimizes alone.
+        held = [[s for s in rank.events if isinstance(s, Shard) and s.kind == kind] for rank in result.ranks]
+        assert [len({shard.tensor for shard in shards}) for shards in held] == [9 * TEXT["layers"] + 3] * 2
+        assert all(shard.slices == ((0, *shard.global_shape),) for shards in held for shard in shards)
 
 
 def test_shards_cover_each_element_once_and_layers_come_and_go() -> None:
-    """Stage 3: the slices told of a parameter meet end to end; it is gathered twice a step and held again."""
+    """Stage 3: slices meet end to end; a layer is gathered twice a step, and for the loss afterwards."""
     shards = [shard for shard in run("3").of(Shard) if shard.tensor == "layers.1.weight"]
     states = sorted(shard.slices[0] for shard in shards if shard.kind == "optimizer")
     assert [start for start, _ in states] == [0, *(stop for _, stop in states[:-1])]
     assert states[-1][1] == 32 * 32
     moves = [s.state for s in shards if s.kind == "parameter" and s.rank == 0]
-    assert moves == ["held"] + ["gathered", "held"] * 2 * SMALL["steps"]
+    assert moves == ["held"] + ["gathered", "held"] * (2 * SMALL["steps"] + 1)
 
 
 def sum_in_place_of_mean() -> None:
@@ -145,9 +180,18 @@ def twin_sums() -> None:
     twin.OPS.update(dict.fromkeys(twin.OPS, "sum"))
 
 
+def uphill() -> None:
+    """The sharded optimizer maximises."""
+    from labs.zero import stages
+
+    vars(stages)["AdamW"] = partial(AdamW, maximize=True)
+
+
 @pytest.mark.parametrize(
     ("stage", "broken", "red", "more"),
     [
+        ("1", uphill, "loss falls", {}),
+        ("2", broken_dp.no_set_epoch, "examples come in another order each epoch", TEXT),
         ("3", clip_by_own_part, "gradient norm equals one process", {"clip": 0.001}),
         ("3", keep_the_last_micro_batch, "gradients equal one process", {"accumulate": 2}),
         ("hsdp", replicas_apart, "traffic of a step over replicate", {"shard_group": 1}),
@@ -244,7 +288,11 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"stage": "3", "shard_group": "2"}, 4, r"--shard-group.*--stage hsdp"),
         ({"model": "lm", "heads": "3"}, 4, r"--dim.*3 heads"),
         ({"stage": "2", "offload": True}, 4, r"--offload.*--stage 3"),
-        ({"stage": "fsdp2", "offload": True, "clip": "1"}, 4, r"--clip.*--stage 3"),
+        ({"data": "x"}, 4, r"--data: means nothing with --model mlp"),
+        ({"heads": "2"}, 4, r"--heads: means nothing with --model mlp"),
+        ({"model": "lm", "batch": "10"}, 4, r"--batch: 10 does not divide.*--batch 8 or --batch 12"),
+        ({"model": "lm", "data": "/nowhere"}, 4, r"--data: '/nowhere' does not exist"),
+        ({"model": "lm", "batch": "65536", "context": "4096"}, 4, r"--batch: a step reads 268435457 bytes"),
         ({"precision": "fp16"}, 4, r"--precision.*bf16"),
         ({"clip": "-1"}, 4, r"--clip"),
     ]
