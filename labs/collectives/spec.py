@@ -67,6 +67,9 @@ def validate(params: CollectivesParams, world_size: int) -> None:
         raise ParameterError("--algorithm", f"{params.algorithm} does not fit {params.op}; it runs {able}")
     if params.mismatch and params.op not in ("all", "all_reduce"):
         raise ParameterError("--mismatch", f"does not fit {params.op}; use it with --op all_reduce")
+    if params.mismatch and (params.async_op or params.algorithm != "library"):
+        unused = "--async-op" if params.async_op else f"--algorithm {params.algorithm}"
+        raise ParameterError("--mismatch", f"is one plain all-reduce by the library; leave {unused} out")
 
 
 SPEC = LabSpec(

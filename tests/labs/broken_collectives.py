@@ -144,3 +144,16 @@ def ring_one_step_short() -> None:
         pieces[(comms.rank + 1) % comms.world_size].copy_(kept)
 
     stepwise._gather_round = short  # type: ignore[assignment]
+
+
+def ring_once_too_often() -> None:
+    """Right in the end, but the last piece goes round one step more than it need."""
+    right = stepwise._gather_round
+
+    def long(comms: Comms, whole: Tensor, pieces: list[Tensor], told: stepwise.Told, first_step: int) -> None:
+        right(comms, whole, pieces, told, first_step)
+        rank, world_size = comms.rank, comms.world_size
+        stepwise._swap(comms, pieces[rank], pieces[(rank - 1) % world_size])
+        told(first_step + world_size - 1, whole)
+
+    stepwise._gather_round = long  # type: ignore[assignment]

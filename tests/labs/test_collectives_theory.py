@@ -111,6 +111,11 @@ def test_steps() -> None:
         ),
         ({"algorithm": "tree", "op": "all_reduce"}, "--algorithm: tree does not fit all_reduce; it runs"),
         ({"op": "gather", "mismatch": True}, "--mismatch: does not fit gather"),
+        (
+            {"algorithm": "ring", "mismatch": True},
+            "--mismatch: is one plain all-reduce by the library; leave",
+        ),
+        ({"async_op": True, "mismatch": True}, "--mismatch: is one plain all-reduce by the library; leave"),
         ({"op": "allreduce"}, "--op: 'allreduce' is not allowed; did you mean all_reduce?"),
         ({"elements": "0"}, "--elements: 0 is out of bounds"),
     ],

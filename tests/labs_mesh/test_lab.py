@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from labs.mesh import theory
-from launcher.events import Hello, Span
+from launcher.events import Hello, Scalar, Span
 from tests.ranks import run_lab, values
 
 
@@ -85,16 +85,36 @@ def send_the_wrong_batch() -> None:
     Comms.send = broken  # type: ignore[method-assign]
 
 
+def lose_the_places() -> None:
+    """Everyone is the first of its group, and a slice flattened is its last axis alone."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    DeviceMesh.get_local_rank = lambda *_: 0  # type: ignore[method-assign]
+    DeviceMesh._flatten = lambda mesh, *_: mesh["model_parallel"]  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize(
     ("broken", "red"),
     [
-        (average_over_the_world, "sync_model averages over replicate alone"),
-        (forget_to_divide, "sync_model averages over replicate alone"),
-        (lay_columns_first, "groups of axis replicate"),
-        (send_the_wrong_batch, "a forward along model_parallel"),
+        (average_over_the_world, {"sync_model averages over replicate alone"}),
+        (forget_to_divide, {"sync_model averages over replicate alone"}),
+        (lay_columns_first, {"groups of axis replicate", "groups of axis model_parallel"}),
+        (
+            lose_the_places,
+            {
+                "local ranks of axis replicate",
+                "local ranks of axis model_parallel",
+                "replicate and model_parallel flattened",
+            },
+        ),
+        (send_the_wrong_batch, {"a forward along model_parallel"}),
     ],
 )
-def test_a_broken_algorithm_turns_its_check_red(broken: Any, red: str) -> None:
-    run = run_lab("mesh", 4, {"shape": "2x2"}, broken=broken)
-    assert red in run.red
+def test_a_broken_algorithm_turns_its_check_red(broken: Any, red: set[str]) -> None:
+    run = run_lab("mesh", 4, {"shape": "2x2", "ranks_per_node": 2}, broken=broken)
+    assert red <= run.red
     assert not run.failures
+    # Told of the groups that torch made, not of the shape: laid by columns, the replicas are neighbours.
+    crosses = {s.name: s.value for s in run.of(Scalar) if s.name.endswith(".crosses_nodes")}
+    by_columns = broken is lay_columns_first
+    assert crosses == {"replicate.crosses_nodes": not by_columns, "model_parallel.crosses_nodes": by_columns}
