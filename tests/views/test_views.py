@@ -235,6 +235,14 @@ class TestTimeline:
         assert len(snapshot.window(8, 99).rows[0].bars) == 36
         assert snapshot.window(50, 1).t1 == 0
 
+    def test_what_was_hidden_is_told_beside_any_steps(self) -> None:
+        view = TimelineView(MANIFEST)
+        for event in dp_events(MANIFEST, steps=10, end=False):
+            view.feed(event)
+        assert view.snapshot().hidden is None
+        view.feed(Scalar(t=1, rank=0, name="hidden_communication", value=0.25))
+        assert view.snapshot().hidden == view.snapshot().window(3, 1).hidden == 0.25
+
     def test_runs_of_equal_cells_fill_the_width(self) -> None:
         bars = (Bar(0, 50, "compute", "forward"), Bar(40, 100, "comm", "all_reduce"))
         runs = cells(bars, 0, 100, 20)

@@ -131,10 +131,12 @@ class TimelinePane(Pane[TimelineSnapshot]):
             )
         elif snapshot.first_step < 0:
             self.say("the whole run")
-        elif snapshot.first_step == snapshot.last_step:
-            self.say(f"step {snapshot.last_step}")
         else:
-            self.say(f"steps {snapshot.first_step} to {snapshot.last_step}")
+            first, last = snapshot.first_step, snapshot.last_step
+            steps = f"step {last}" if first == last else f"steps {first} to {last}"
+            hidden = snapshot.hidden
+            told = "" if hidden is None else f"{hidden:.0%} of communication hidden {self.glyphs.dot} "
+            self.say(told + steps)
 
     def _row(
         self,

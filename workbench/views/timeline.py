@@ -6,12 +6,13 @@ from collections import deque
 
 import msgspec
 
-from launcher.events import AnyEvent, Lane, Span
+from launcher.events import AnyEvent, Lane, Scalar, Span
 from launcher.rundir import Manifest
 from workbench.views.base import View
 
 SPANS_A_RANK = 512
 STEPS = 2
+HIDDEN = "hidden_communication"
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class TimelineSnapshot(msgspec.Struct, frozen=True):
     last_step: int = -1
     over: bool = False
     kept: tuple[TimelineRow, ...] = ()
+    hidden: float | None = None
+    """Which part of all communication ran while its rank computed, where a lab told it."""
 
     @property
     def oldest_step(self) -> int:
@@ -57,7 +60,7 @@ class TimelineSnapshot(msgspec.Struct, frozen=True):
             TimelineRow(row.rank, tuple(bar for bar in row.bars if first <= bar.step <= last))
             for row in self.kept
         )
-        return _between(rows, first, last, self.over, self.kept)
+        return msgspec.structs.replace(_between(rows, first, last, self.over, self.kept), hidden=self.hidden)
 
 
 def _between(
@@ -76,9 +79,9 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class TimelineView(View[TimelineSnapshot]):
-    """Takes spans; shows the newest steps that every rank has finished."""
+    """Takes spans; shows the newest steps that every rank has finished, and what a lab says was hidden."""
 
-    takes = (Span,)
+    takes = (Span, Scalar)
 
     def __init__(self, manifest: Manifest) -> None:
         super().__init__(manifest)
@@ -86,9 +89,14 @@ class TimelineView(View[TimelineSnapshot]):
             rank: deque(maxlen=SPANS_A_RANK) for rank in range(manifest.world_size)
         }
         self._step: dict[int, int] = {}
+        self._hidden: float | None = None
 
     def fold(self, event: AnyEvent) -> None:
         """Keep the span, and how far its rank is."""
+        if isinstance(event, Scalar):
+            if event.name == HIDDEN:
+                self._hidden = event.value
+            return
         assert isinstance(event, Span)
         if event.rank in self._spans:
             self._spans[event.rank].append(event)
@@ -106,7 +114,7 @@ class TimelineView(View[TimelineSnapshot]):
         over = self.result is not None
         if last < 0:
             return _between(kept, -1, -1, over, kept)
-        return TimelineSnapshot((), over=over, kept=kept).window(last, STEPS)
+        return TimelineSnapshot((), over=over, kept=kept, hidden=self._hidden).window(last, STEPS)
 
 
 PAINT: tuple[Lane, ...] = ("idle", "comm", "optimizer", "compute")
