@@ -11,7 +11,9 @@ from tests.app.conftest import Compare
 from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until_over, until_seen
 from tests.app.recording import dp_events, manifest_of, result_of, write_run
-from workbench.panes.loss import extremes
+from tests.views.test_gantt import events_of, view_of
+from workbench.panes.gantt import GanttPane
+from workbench.panes.loss import VALUE, extremes, shown_value
 from workbench.panes.ranks import RanksPane
 from workbench.views.loss import LossView
 from workbench.views.ranks import RankRow, RanksSnapshot
@@ -84,3 +86,20 @@ async def test_the_screen_of_64_ranks(
             await until_seen(pilot, "63✓")
         await until_seen(pilot, "esc back")
         same_as_snapshot(f"ranks-64-{size[0]}x{size[1]}", screen_text(app))
+
+
+def test_a_value_is_never_cut_in_its_exponent() -> None:
+    texts = [shown_value(value) for value in (0.0032271, -1.2345e-06, 9.7491e-313, None)]
+    assert texts == ["0.003227", "-1.23e-06", "9.75e-313", "-"]
+    assert max(map(len, texts)) <= VALUE
+
+
+@pytest.mark.parametrize(("width", "height"), [(76, 19), (116, 35)])
+def test_the_schedule_of_64_ranks_has_a_lane_each_and_short_measures(width: int, height: int) -> None:
+    snapshot = view_of(events_of("1f1b", RANKS, RANKS, steps=1), RANKS).snapshot()
+    lines = drawn(GanttPane(), snapshot, width, height)
+    lanes = [line for line in lines if line.startswith("r")]
+    assert [line.split()[0] for line in lanes] == [f"r{rank}" for rank in range(RANKS)] * 2
+    assert all("F" in line and "B" in line for line in lanes)
+    assert sum("keeps 1 to 64 on a rank" in line for line in lines) == 2
+    assert max(map(len, lines)) <= width

@@ -177,6 +177,16 @@ def test_nothing_to_draw_is_said_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_of_many_ranks_the_lowest_and_the_highest_are_drawn() -> None:
+    found = plot.memory_plot({rank: ((0.0, 1.0), (1.0, float((rank * 7) % 64))) for rank in range(64)})
+    assert found is not None
+    assert [curve.name for curve in found.curves] == ["rank 0", "rank 9"]
+    assert "of 64 ranks" in found.title
+    few = plot.memory_plot(dict.fromkeys(range(plot.MANY), ((0.0, 1.0),)))
+    assert few is not None
+    assert len(few.curves) == plot.MANY
+
+
 def test_bandwidth_is_drawn_over_sizes(tmp_path: Path) -> None:
     points = tuple(Point(2.0**i, 1.0, 1.0, 1.0, float(i), float(i)) for i in range(10, 15))
     found = plot.bandwidth_plot(BandwidthSnapshot((OpCurve("all_reduce", points),), link_peak=20.0))

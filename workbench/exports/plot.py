@@ -18,6 +18,8 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 96, 34, 40
 COLUMNS = 600
 NAME = 12
 """Height of a curve's name, in pixels."""
+MANY = 16
+"""More curves than this are a carpet: of more ranks the lowest and the highest are drawn."""
 DASHES = ("", "6 3", "2 3", "8 3 2 3")
 
 
@@ -54,14 +56,17 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def loss_plot(loss: LossSnapshot) -> Plot | None:
     """Return the loss of each rank that has one and their mean, None where no rank told any."""
     told = [rank for rank in loss.ranks if rank.last is not None]
-    curves = [
-        Curve(f"rank {one.rank}", palette.rank_colour(one.rank), one.points, _dash(one.rank)) for one in told
-    ]
+    curves, of = _readable(
+        [
+            Curve(f"rank {one.rank}", palette.rank_colour(one.rank), one.points, _dash(one.rank))
+            for one in told
+        ]
+    )
     if len(told) > 1:
         curves.append(Curve("mean", "currentColor", loss.mean))
     silent = len(loss.ranks) - len(told)
     title = f"loss ({silent} of {len(loss.ranks)} ranks have none)" if silent else "loss"
-    return Plot(title, "step", "loss", tuple(curves)) if told else None
+    return Plot(title + of, "step", "loss", tuple(curves)) if told else None
 
 
 def bandwidth_plot(bandwidth: BandwidthSnapshot) -> Plot | None:
@@ -83,11 +88,21 @@ def bandwidth_plot(bandwidth: BandwidthSnapshot) -> Plot | None:
 
 def memory_plot(memory: dict[int, Points]) -> Plot | None:
     """Return the resident memory of each rank over time; None where it was not sampled."""
-    curves = tuple(
-        Curve(f"rank {rank}", palette.rank_colour(rank), points, _dash(rank))
-        for rank, points in memory.items()
+    curves, of = _readable(
+        [
+            Curve(f"rank {rank}", palette.rank_colour(rank), points, _dash(rank))
+            for rank, points in memory.items()
+        ]
     )
-    return Plot("resident memory", "s", "MB", curves) if curves else None
+    return Plot("resident memory" + of, "s", "MB", tuple(curves)) if curves else None
+
+
+def _readable(curves: list[Curve]) -> tuple[list[Curve], str]:
+    """Return the curves to draw, and what to say of those that are left out; see `MANY`."""
+    ended = sorted((curve for curve in curves if curve.points), key=lambda curve: curve.points[-1][1])
+    if len(curves) <= MANY or not ended:
+        return curves, ""
+    return [ended[0], ended[-1]], f", of {len(curves)} ranks the lowest and the highest at the end"
 
 
 def _dash(rank: int) -> str:

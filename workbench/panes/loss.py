@@ -12,8 +12,8 @@ from workbench.views.loss import LossSnapshot, RankLoss
 from workbench.views.series import thin
 from workbench.views.units import ranks_text
 
-COLUMN = 15
-"""Width of the column of newest values."""
+COLUMN, VALUE = 15, 9
+"""Width of the column of newest values, and of a value in it."""
 TICKS = 5
 MANY = 16
 """More curves than this are a carpet, and take a third of a second to draw."""
@@ -45,10 +45,13 @@ class LossPane(Pane[LossSnapshot]):
         room = width - COLUMN
         plot = self._plot(snapshot, room, height)
         values: list[Line] = [
-            [rank_tag(curve.rank, 4), ink(_value(curve.last)) if curve.last is not None else muted("none")]
+            [
+                rank_tag(curve.rank, 4),
+                ink(shown_value(curve.last)) if curve.last is not None else muted("none"),
+            ]
             for curve in snapshot.ranks
         ]
-        values.append([muted("mean "), ink(_value(snapshot.last_mean), bold=True)])
+        values.append([muted("mean "), ink(shown_value(snapshot.last_mean), bold=True)])
         blank = [ink(" " * room)]
         lines = []
         for place in range(height):
@@ -88,12 +91,14 @@ class LossPane(Pane[LossSnapshot]):
         )
 
     def _legend(self, snapshot: LossSnapshot, width: int) -> list[Line]:
-        entries: list[Line] = [[ink("mean ", palette.STRONG, bold=True), ink(_value(snapshot.last_mean))]]
+        entries: list[Line] = [
+            [ink("mean ", palette.STRONG, bold=True), ink(shown_value(snapshot.last_mean))]
+        ]
         shown = snapshot.ranks if len(snapshot.ranks) <= MANY else self._drawn_curves(snapshot)
         if len(shown) < len(snapshot.ranks) and self.rank is None:
             entries.append([muted(f"of {len(snapshot.ranks)} ranks the lowest and the highest:")])
         entries += [
-            [rank_tag(curve.rank), muted(f" {_value(curve.last)}")]
+            [rank_tag(curve.rank), muted(f" {shown_value(curve.last)}")]
             for curve in shown
             if curve.last is not None
         ]
@@ -118,8 +123,12 @@ def extremes(snapshot: LossSnapshot) -> list[RankLoss]:
     return [curve for curve in snapshot.ranks if curve.rank in chosen]
 
 
-def _value(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def shown_value(value: float | None) -> str:
+    """At most `VALUE` characters, with fewer digits where an exponent or a sign needs the room."""
+    if value is None:
+        return "-"
+    texts = [f"{value:.{digits}g}" for digits in (4, 3, 2, 1)]
+    return next((text for text in texts if len(text) <= VALUE), texts[-1])
 
 
 def whole_ticks(first: int, last: int) -> list[int]:
