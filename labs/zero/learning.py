@@ -40,7 +40,7 @@ def check_learned(ctx: Context, params: ZeroParams, first: float, again: float, 
         "loss falls",
         again < least,
         measured=again,
-        expected=f"below {least:.6g}, {'a tenth less than' if clearly else 'that'} at first",
+        expected=f"below {least:.6g}, {'a tenth less than' if clearly else 'the loss'} at first",
         unit="on the first step's rows, afterwards",
         shows="the sharded model learns: its parameters are those that the optimizer steps",
     )
