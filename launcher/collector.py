@@ -185,8 +185,8 @@ class Collector:
     def _drain(self, recording: Recording) -> None:
         """Read until every rank's connection has ended, at most `DRAIN_S`; then let go of the sockets."""
         deadline = time.monotonic() + DRAIN_S
-        while self._accept(recording):  # ranks that came and went between two turns
-            pass
+        while time.monotonic() < deadline and self._accept(recording):
+            pass  # ranks that came and went between two turns
         while recording.wires and time.monotonic() < deadline:
             for key, _ in self.selector.select(TICK_S):
                 if isinstance(key.data, Wire):
