@@ -26,7 +26,8 @@ class BuffersPane(Pane[BuffersSnapshot]):
         if not snapshot.blocks:
             self.say("")
             return self.waiting("the run told no buffer" if snapshot.over else "waiting for the first buffer")
-        self.say(f"{len(snapshot.blocks)} operations")
+        count = len(snapshot.blocks)
+        self.say("1 operation" if count == 1 else f"{count} operations")
         lines = [self._legend()]
         for block in snapshot.blocks:
             lines += [*self._block(block, width), []]
