@@ -12,6 +12,7 @@ from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until_over, until_seen
 from tests.app.recording import dp_events, manifest_of, result_of, write_run
 from tests.views.test_gantt import events_of, view_of
+from workbench.panes.base import Pane, S
 from workbench.panes.gantt import GanttPane
 from workbench.panes.loss import VALUE, extremes, shown_value
 from workbench.panes.ranks import RanksPane
@@ -29,7 +30,7 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "dp-64", manifest, events, result_of(manifest, events))
 
 
-def drawn(pane: RanksPane, snapshot: RanksSnapshot, width: int, height: int) -> list[str]:
+def drawn(pane: Pane[S], snapshot: S, width: int, height: int) -> list[str]:
     lines = pane.lines(snapshot, width, height)
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
@@ -97,7 +98,8 @@ def test_a_value_is_never_cut_in_its_exponent() -> None:
 @pytest.mark.parametrize(("width", "height"), [(76, 19), (116, 35)])
 def test_the_schedule_of_64_ranks_has_a_lane_each_and_short_measures(width: int, height: int) -> None:
     snapshot = view_of(events_of("1f1b", RANKS, RANKS, steps=1), RANKS).snapshot()
-    lines = drawn(GanttPane(), snapshot, width, height)
+    drawn_lines = GanttPane().lines(snapshot, width, height)
+    lines = ["".join(segment.text for segment in line).rstrip() for line in drawn_lines]
     lanes = [line for line in lines if line.startswith("r")]
     assert [line.split()[0] for line in lanes] == [f"r{rank}" for rank in range(RANKS)] * 2
     assert all("F" in line and "B" in line for line in lanes)

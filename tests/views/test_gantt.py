@@ -10,7 +10,7 @@ from launcher.events import AnyEvent, Plan, PlannedAction, Span
 from launcher.rundir import Manifest
 from tests.app.recording import manifest_of
 from workbench.views.gantt import GanttSnapshot, GanttView
-from workbench.views.gantt_chart import GanttAction, cells, label, measures_of
+from workbench.views.gantt_chart import GanttAction, cells, gantt_action, label, measures_of
 
 MS = 1_000_000
 
@@ -141,6 +141,19 @@ def test_equal_cells_are_one_run() -> None:
 def test_a_lane_always_fills_its_width(width: int) -> None:
     dense = lane(*[(f"F{index}", float(index), index + 0.7) for index in range(100)])
     assert sum(run.width for run in cells(dense, 0, 100, width)) == width
+
+
+@pytest.mark.parametrize("width", [3, 7, 20, 40])
+def test_a_rank_that_works_little_does_not_look_idle(width: int) -> None:
+    """Naive on 64 ranks: each is idle almost always, and an action is a small part of a cell."""
+    schedule = build("naive", 64, 4)
+    for row in simulate(schedule).rows:
+        one = tuple(gantt_action(t.action, t.start, t.end) for t in row)
+        runs = cells(one, 0.0, 768.0, width)
+        assert sum(run.width for run in runs) == width
+        shown = [run.action for run in runs if run.action is not None]
+        assert len(shown) >= min(4, width // 2)
+        assert all(width * (action.end - action.start) / 768 < 1 for action in shown)
 
 
 def test_a_window_shows_its_part_alone() -> None:

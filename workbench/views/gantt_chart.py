@@ -238,7 +238,8 @@ class GanttCell(msgspec.Struct, frozen=True):
 def cells(lane: Lane, start: float, end: float, width: int, marks: tuple[Mark, ...] = ()) -> list[GanttCell]:
     """Return a lane of `width` cells between the times `start` and `end` (ms), as runs of equal cells.
 
-    A cell belongs to the action at its middle, or to the mark there.
+    A cell belongs to the action at its middle, or to the mark there. Where none is, an action that is too
+    short for any cell's middle has the cell with its own middle: a rank that works little does not look idle.
     """
     if width < 1 or end <= start:
         return []
@@ -251,12 +252,22 @@ def cells(lane: Lane, start: float, end: float, width: int, marks: tuple[Mark, .
         while at < len(marks) and marks[at].end <= middle:
             at += 1
         here = lane[index] if index < len(lane) and lane[index].start <= middle else None
+        if here is None:
+            left = start + place * each
+            here = next(
+                (one for one in lane[max(0, index - 1) : index + 1] if left <= _middle(one) < left + each),
+                None,
+            )
         mark = marks[at] if here is None and at < len(marks) and marks[at].start <= middle else None
         if runs and runs[-1].action is here and runs[-1].mark is mark:
             runs[-1] = GanttCell(runs[-1].width + 1, here, mark)
         else:
             runs.append(GanttCell(1, here, mark))
     return runs
+
+
+def _middle(action: GanttAction) -> float:
+    return (action.start + action.end) / 2
 
 
 def covered(marks: Iterable[Mark], start: float, end: float, width: int) -> list[bool]:

@@ -34,6 +34,8 @@ KIND_WORDS: dict[Kind, str] = {
     "I": "input gradient",
     "W": "weight gradient",
 }
+PEAKS_AT_MOST = 16
+"""More ranks' peaks do not fit a line of 80 cells."""
 MARK_GLYPHS = {"message": ">", "collective": "~"}
 Role = Literal["title", "muted", "faint", "rank", "action", "message", "collective", "idle"]
 State = Literal["plain", "cursor", "critical", "beside"]
@@ -69,13 +71,21 @@ class Frame(NamedTuple):
 
 def facts(measures: Measures) -> tuple[str, ...]:
     """Return the measures of a step in words, the most telling first."""
-    peaks = " ".join(f"{peak:g}" for peak in measures.peaks)
     return (
         duration(measures.makespan / 1e3),
         f"idle {measures.idle_over_ideal:.1%} of ideal, {measures.idle_over_total:.1%} of total",
         f"zero-bubble measure {measures.zero_bubble:.1%}",
-        f"keeps {peaks}" if len(set(measures.peaks)) > 1 else f"keeps {measures.peaks[0]:g} on each rank",
+        _kept(measures.peaks),
     )
+
+
+def _kept(peaks: tuple[float, ...]) -> str:
+    """Return the peak activations rank by rank, if few or alike; else the least and the most."""
+    if len(set(peaks)) == 1:
+        return f"keeps {peaks[0]:g} on each rank"
+    if len(peaks) > PEAKS_AT_MOST:
+        return f"keeps {min(peaks):g} to {max(peaks):g} on a rank"
+    return "keeps " + " ".join(f"{peak:g}" for peak in peaks)
 
 
 def heading(title: str, chart: Chart, width: int) -> list[Line]:
