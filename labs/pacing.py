@@ -22,6 +22,11 @@ def resolve(pace_ms: float, world_size: int, cores: int, device: str) -> float:
     return DEFAULT_MS if device == "cpu" and world_size > cores else 0.0
 
 
+def misfit(pace_ms: float) -> str:
+    """Return what is wrong with a pace between off and `AUTO`, or nothing."""
+    return f"{pace_ms:g} is no time; give -1 (automatic), 0 (off) or more" if AUTO < pace_ms < 0 else ""
+
+
 def cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

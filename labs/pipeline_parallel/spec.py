@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.pacing import AUTO
+from labs.pacing import AUTO, misfit
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 
@@ -88,7 +88,7 @@ def validate(params: PipelineParams, world_size: int) -> None:
     """Refuse numbers that do not fit the schedule, saying which would.
 
     Raises: ParameterError: chunks or micro-batches that the schedule cannot have, layers that stages do not
-        divide, widths that are none, an engine that has not this schedule.
+        divide, widths or a pace that are none, an engine that has not this schedule.
     """
     if params.chunks and (reason := misfit_chunks(params.schedule, params.chunks)):
         raise ParameterError("--chunks", reason)
@@ -102,6 +102,8 @@ def validate(params: PipelineParams, world_size: int) -> None:
             "--layers", f"{params.layers} layers do not divide into {stages} stages; {fits} would fit"
         )
     widths(params)
+    if reason := misfit(params.pace_ms):
+        raise ParameterError("--pace-ms", reason)
     if params.engine == "torch" and params.schedule not in TORCH_SCHEDULES:
         raise ParameterError(
             "--engine", f"torch has no {params.schedule}; use own, or one of {', '.join(TORCH_SCHEDULES)}"

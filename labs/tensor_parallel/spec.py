@@ -43,6 +43,12 @@ def validate(params: TensorParallelParams, world_size: int) -> None:
     Raises:
         ParameterError: naming the flag and what would fit.
     """
+    if params.model == "lm" and VOCABULARY % world_size:
+        fits = 1 << (world_size.bit_length() - 1)
+        raise ParameterError(
+            "--nproc",
+            f"{world_size} ranks do not divide the {VOCABULARY} bytes; {fits} or {2 * fits} would fit",
+        )
     if params.dim % world_size:
         raise ParameterError(
             "--dim", f"{params.dim} does not divide among {world_size} ranks; give a multiple of {world_size}"
@@ -69,28 +75,31 @@ def _validate_lm(params: TensorParallelParams, world_size: int) -> None:
         )
     if params.heads % world_size:
         fitting = -(-params.heads // world_size) * world_size
+        # The vocabulary has left powers of two alone, so the fewer ranks that fit are one too.
+        fewer = params.heads & -params.heads
+        instead = f", or --nproc {fewer}" if fewer > 1 else ""
         raise ParameterError(
             "--heads",
-            f"{params.heads} heads do not divide among {world_size} ranks; "
-            f"give --heads {fitting}, or --nproc {_largest_divisor(params.heads, world_size)}",
+            f"{params.heads} heads do not divide among {world_size} ranks; give --heads {fitting}{instead}",
         )
     if params.dim % (2 * params.heads):
-        raise ParameterError("--dim", f"{params.dim} does not divide into {params.heads} heads of even width")
-    if VOCABULARY % world_size:
-        raise ParameterError("--nproc", f"{world_size} ranks do not divide the {VOCABULARY} bytes evenly")
+        fits = (params.dim // (2 * params.heads) + 1) * 2 * params.heads
+        raise ParameterError(
+            "--dim", f"{params.dim} does not divide into {params.heads} heads of even width; {fits} would fit"
+        )
     hidden = -(-8 * params.dim // 3 // 8) * 8
     if hidden % world_size:
         raise ParameterError(
-            "--dim", f"{params.dim} gives {hidden} hidden features, which {world_size} ranks do not divide"
+            "--dim",
+            f"{params.dim} gives {hidden} hidden features, which {world_size} ranks do not divide; "
+            f"{6 * world_size * params.heads} would fit",
         )
     if params.sequence_parallel and params.context % world_size:
         raise ParameterError(
-            "--context", f"{params.context} bytes do not divide among {world_size} ranks (sequence parallel)"
+            "--context",
+            f"{params.context} bytes do not divide among {world_size} ranks (sequence parallel); "
+            f"give a multiple of {world_size}",
         )
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    return max(d for d in range(1, limit + 1) if number % d == 0)
 
 
 SPEC = LabSpec(

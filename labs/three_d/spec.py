@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.pacing import AUTO
+from labs.pacing import AUTO, misfit
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 
@@ -101,6 +101,8 @@ def validate(params: ThreeDParams, world_size: int) -> None:
     """
     _validate_mesh(params, world_size)
     _validate_sizes(params)
+    if reason := misfit(params.pace_ms):
+        raise ParameterError("--pace-ms", reason)
 
 
 def _validate_sizes(params: ThreeDParams) -> None:
@@ -164,6 +166,8 @@ def _validate_layers(params: ThreeDParams) -> None:
 
 
 def _validate_lm(params: ThreeDParams) -> None:
+    if VOCABULARY % params.tp:
+        raise ParameterError("--tp", f"{params.tp} does not divide the {VOCABULARY} bytes; give a power of 2")
     if params.heads % params.tp:
         raise ParameterError("--heads", _undivided(params.heads, "heads", params.tp, "--tp"))
     if params.dim % (2 * params.heads):
@@ -177,8 +181,6 @@ def _validate_lm(params: ThreeDParams) -> None:
             f"{params.dim} gives {hidden_width(params.dim)} hidden features, which --tp {params.tp} does not "
             f"divide; {3 * params.tp * 2 * params.heads} would fit",
         )
-    if VOCABULARY % params.tp:
-        raise ParameterError("--tp", f"{params.tp} does not divide the {VOCABULARY} bytes; give a power of 2")
     if params.sequence_parallel and params.context % params.tp:
         raise ParameterError("--context", _undivided(params.context, "bytes", params.tp, "--tp"))
 

@@ -185,6 +185,7 @@ def test_a_late_rank_turns_the_bubble_red() -> None:
         ({"stage_dims": "16,x"}, "--stage-dims: '16,x' is not auto or whole numbers"),
         ({"engine": "torch", "schedule": "zb_h1"}, "--engine: torch has no zb_h1; use own, or one of"),
         ({"engine": "torch", "checkpoint": "full"}, "--checkpoint: full needs --engine own"),
+        ({"pace_ms": "-0.5"}, "--pace-ms: -0.5 is no time; give -1 (automatic), 0 (off) or more"),
         ({"schedule": "1f2b"}, "--schedule: '1f2b' is not allowed; did you mean 1f1b?"),
     ],
 )
