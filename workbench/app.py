@@ -59,10 +59,9 @@ THEME = Theme(
     surface=palette.SURFACE,
     panel=palette.PANEL,
 )
-COLLECTOR_S = 5.0
-"""How long a collector may take to write the result after its agent is gone."""
-LEFT_S = 1.0
-"""The same once the agent was closed in order: it has written the result, or never began the run."""
+COLLECTOR_S, LEFT_S = 5.0, 1.0
+"""How long a collector may take to write the result after its agent is gone, and after the agent was closed
+in order: it has written the result then, or never began the run."""
 KEYS_IN_WORDS = {key: key for key in ("up", "down", "left", "right", "enter")}
 REFUSED, LOST, INTERRUPTED = 2, 3, 130
 
