@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss, parameter_count
+from labs.language_model import (
+    LanguageModel,
+    LanguageModelConfig,
+    WideEmbedding,
+    next_byte_loss,
+    parameter_count,
+)
 from labs.sharded_data import rank_loader
 from labs.text_data import ByteDataset, whole_batch
 from labs.text_files import DataError, corpus
@@ -107,3 +113,11 @@ def test_a_person_s_folder(tmp_path: Path) -> None:
         corpus(str(tmp_path / "empty"))
     with pytest.raises(DataError, match="give more text"):
         ByteDataset(b"short", 16)
+
+
+def test_a_frequent_byte_s_gradient_is_not_lost_in_bf16() -> None:
+    """Added up in bf16 it stops at 256, to which 1 is half a unit."""
+    table = WideEmbedding(2, 4, dtype=torch.bfloat16)
+    table(torch.zeros(2048, dtype=torch.int64)).sum().backward()
+    assert table.weight.grad is not None
+    assert table.weight.grad.tolist() == [[2048.0] * 4, [0.0] * 4]
