@@ -126,6 +126,9 @@ async def test_a_person_goes_through_the_history(
         await pilot.press("down", "m")
         await until_seen(pilot, "1 marked")
         same_as_snapshot(f"history-{size[0]}x{size[1]}", screen_text(app))
+        await pilot.press("tab", "end")
+        await until_seen(pilot, "all_to_all.bytes")  # the last of the key figures, below the small box
+        await pilot.press("shift+tab")
         await pilot.press("d")
         await until_seen(pilot, "Delete dp, record and all?")
         await pilot.press("n")

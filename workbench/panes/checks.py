@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, fit, ink, muted, wrap
@@ -18,7 +20,7 @@ class ChecksPane(Pane[ChecksSnapshot]):
     TITLE = "checks"
 
     def lines(self, snapshot: ChecksSnapshot, width: int, height: int) -> list[Line]:
-        """Return a line a check; with room, what was measured and what it shows under it."""
+        """Return a line a check; with room, what was measured, in full, and what it shows under it."""
         if not snapshot.rows:
             self.say("")
             return self.waiting("the run made no check" if snapshot.over else "waiting for the first check")
@@ -51,11 +53,11 @@ class ChecksPane(Pane[ChecksSnapshot]):
 
     def _long(self, row: CheckRow, width: int) -> list[Line]:
         half = max(30, width * 2 // 5)
-        line = [
-            *self._title(row, half),
-            ink(" "),
-            muted(fit(self._measured(row), width - half - 1, self.glyphs.ellipsis)),
-        ]
-        if not row.passed:
-            line = [*line[:-1], ink(line[-1].text, palette.BAD)]
-        return [line, *([ink("  "), muted(text)] for text in wrap(row.shows, width - 4) if text)]
+        colour = palette.MUTED if row.passed else palette.BAD
+        told = wrap(self._measured(row), width - half - 1)
+        if cell_len(row.name) > half - 2:  # the name has its line, and what was measured the next ones
+            lines = [self._title(row, width)]
+        else:
+            lines = [[*self._title(row, half), ink(" "), ink(told.pop(0), colour)]]
+        lines += [[ink(" " * (half + 1)), ink(text, colour)] for text in told if text]
+        return [*lines, *([ink("  "), muted(text)] for text in wrap(row.shows, width - 4) if text)]

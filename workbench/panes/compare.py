@@ -110,7 +110,7 @@ class StackPane(Pane[StackSnapshot]):
 
     NAME = "stack"
     TITLE = "schedules on one scale of time"
-    SHORT = "gantt"
+    SHORT = "schedules"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("plus,equals_sign", "zoom(2)", "zoom", key_display="+ -"),
         Binding("minus", "zoom(-2)", "zoom out", show=False),

@@ -28,7 +28,6 @@ class GanttPane(Pane[GanttSnapshot]):
 
     NAME = "gantt"
     TITLE = "schedule"
-    SHORT = "gantt"
     SPAN = 6
     WEIGHT = 26
     MAX_HZ = 4.0

@@ -96,7 +96,7 @@ class CourseScreen(WorkbenchScreen):
             text.append(f"next  {stop.next}\n", palette.WARN)
         needs = ", ".join(stop.needs) or "nothing: begin here"
         text.append("\nneeds  ", palette.MUTED).append(f"{needs}\n")
-        text.append("\ngives\n", palette.MUTED)
+        text.append("\nwhat it teaches\n", palette.MUTED)
         for fact in stop.gives:
             text.append(f"{dot} ", palette.ACCENT).append(f"{fact}\n")
         for label, entries in (("in the texts", stop.texts), ("papers", stop.papers)):

@@ -24,11 +24,9 @@ SAID_S = 15.0
 class ExportDialog(ModalScreen[FormatName | None], inherit_bindings=False):
     """Asks for the format; None where the person left without one."""
 
-    DEFAULT_CSS = """
-    ExportDialog { align: center middle; background: $background 60%; }
-    ExportDialog OptionList { border: none; height: auto; }
-    """
+    DEFAULT_CSS = "ExportDialog { align: center middle; background: $background 60%; }"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "take", "export"),
         Binding("escape,e,q", "leave", "export nothing", key_display="esc"),
     ]
 
@@ -43,6 +41,10 @@ class ExportDialog(ModalScreen[FormatName | None], inherit_bindings=False):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter takes the format."""
         self.dismiss(next((name for name in FORMATS if name == event.option.id), None))
+
+    def action_take(self) -> None:
+        """Export as the format under the cursor."""
+        self.query_one(OptionList).action_select()
 
     def action_leave(self) -> None:
         """Close without a format."""

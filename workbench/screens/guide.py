@@ -21,6 +21,7 @@ from workbench.answers import AnswerError, Row, in_words
 from workbench.expressions import ExpressionError
 from workbench.guides import LETTERS, Setup, Step, filled
 from workbench.panes.prose import prose
+from workbench.panes.registry import PANES
 from workbench.study import Study
 from workbench.usage import run_fields
 
@@ -169,7 +170,7 @@ class GuidePanel(VerticalScroll, can_focus=True):
         elif step.setup is not None:
             parts = self._run(step.setup)
         elif step.pane:
-            parts = [Text(f"enter shows the pane {step.pane}; n goes on", palette.MUTED)]
+            parts = [Text(f"enter shows the pane {PANES[step.pane].TITLE}; n goes on", palette.MUTED)]
         elif step.commands or step.refused:
             parts = self._tries(step)
         else:

@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -38,11 +38,11 @@ class HistoryScreen(WorkbenchScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
         Binding("slash", "filter", "find", key_display="/"),
-        Binding("o", "order", "order", show=False),
         Binding("m,space", "mark", "mark", key_display="m"),
         Binding("c", "compare", "compare"),
         Binding("n", "note", "note"),
         Binding("d", "delete", "delete"),
+        Binding("o", "order", "order"),
         Binding("f5", "reload", "reload", show=False),
     ]
 
@@ -58,13 +58,14 @@ class HistoryScreen(WorkbenchScreen):
         yield Input(placeholder="words of a run: dp failed nproc=8 lr=0.01", compact=True, id="filter")
         with Horizontal(id="history-body"):
             yield Choices(id="history")
-            yield Static(id="run-detail", markup=False)
+            with VerticalScroll(id="run-detail"):
+                yield Static(id="run-text", markup=False)
         yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the list."""
         self.query_one("#filter", Input).border_title = "filter"
-        self.query_one("#run-detail", Static).border_title = "run"
+        self.query_one("#run-detail").border_title = "run"
         self.query_one("#history").focus()
 
     def on_screen_resume(self) -> None:
@@ -133,13 +134,14 @@ class HistoryScreen(WorkbenchScreen):
 
     def _describe(self) -> None:
         run = self._current()
-        detail = self.query_one("#run-detail", Static)
+        detail = self.query_one("#run-detail")
         if run is None:
             detail.border_title, text = "run", Text("no run under the cursor", palette.MUTED)
         else:
             detail.border_title = Content(run.manifest.run_id)
             text = describe(run, self.workbench.glyphs)
-        detail.update(text)
+        self.query_one("#run-text", Static).update(text)
+        detail.scroll_home(animate=False)
 
     def on_option_list_option_selected(self) -> None:
         """Open the run."""

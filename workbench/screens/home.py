@@ -134,13 +134,12 @@ class HomeScreen(WorkbenchScreen):
         detail = self.query_one("#detail", Static)
         detail.border_title = Content(spec.title)
         ranks = f"{spec.min_ranks} to {spec.max_ranks} ranks, {spec.default_ranks} by default"
-        text = Text.assemble(spec.summary, "\n\n")
+        text = Text.assemble(spec.summary, (f"\n{ranks}\n\n", palette.MUTED))
         if spec.teaches:
             text.append("what it teaches\n", palette.MUTED)
         for fact in spec.teaches:
             text.append(f"{self.workbench.glyphs.dot} ", palette.ACCENT)
             text.append(f"{fact}\n")
-        text.append(f"\n{ranks}", palette.MUTED)
         detail.update(text)
         self.facts_changed()
 
