@@ -26,6 +26,7 @@ async def open_guide(pilot: Pilot[int]) -> None:
     """Open the dp lab and turn to its guide."""
     await until_seen(pilot, "torch 2.13.0")
     await pilot.press("down", "enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, LabScreen))  # home, too, says that it is warm
     await until_seen(pilot, "warm: a run starts at once")
     await pilot.press("g")
     await until_seen(pilot, "read: what is split")
