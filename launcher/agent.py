@@ -30,6 +30,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from launcher import lifeline, rank, torchrun
+from launcher.blame import SERVER_GONE
 from launcher.channel import temporary_root
 from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
@@ -45,6 +46,8 @@ LOCAL_ADDRESS = "127.0.0.1"
 MONITOR_INTERVAL_S = 0.05
 RENDEZVOUS_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 3
+SERVER_GONE_S = 0.02
+"""A forkserver that dies lets go of its ranks one after another: so long until that is true of all."""
 BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
 """What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
 AFTER_LABS = ["launcher.preloaded"]
@@ -130,7 +133,10 @@ class Elastic:
 
         At the first non-zero exit code torch ends all others, before they could say what they saw.
         """
-        codes = {number: process.exitcode for number, process in enumerate(context.processes)}
+        codes = _exit_codes(context)
+        if SERVER_GONE in codes.values() and None in codes.values():
+            time.sleep(SERVER_GONE_S)
+            codes = _exit_codes(context)
         if control.ending_ranks:
             return join(timeout, grace_period)
         self._codes = {number: code for number, code in codes.items() if code is not None}
@@ -186,6 +192,11 @@ class Elastic:
             signal.signal(signal.SIGQUIT, _unmoved)
             self._control = None
         return self._codes
+
+
+def _exit_codes(context: ProcessContext) -> dict[int, int | None]:
+    """How the ranks have ended, by number; None for one that has not."""
+    return {number: process.exitcode for number, process in enumerate(context.processes)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

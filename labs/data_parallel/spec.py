@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from labs.data_parallel import sources
-from labs.pacing import AUTO
+from labs.pacing import AUTO, misfit
 from labs.params import LabSpec, ParameterError, fields_of
 
 Variant = Literal["naive", "flat", "bucketed", "ddp"]
@@ -98,6 +98,8 @@ def validate(params: DataParallelParams, world_size: int) -> None:
             f"{params.batch} rows leave some of {world_size} ranks without one; "
             f"give --batch {world_size} or more, or fewer ranks",
         )
+    if reason := misfit(params.pace_ms):
+        raise ParameterError("--pace-ms", reason)
     if params.model == "mlp":
         return
     if params.batch % world_size:

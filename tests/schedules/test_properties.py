@@ -55,7 +55,7 @@ def test_peaks_stay_within_theory(schedule: Schedule) -> None:
             "zbv": min(m, p),
             "dualpipev": p + 0.5,
         }[schedule.name]
-        assert peak <= bound
+        assert peak <= bound + 1e-9, "a bound that is no whole number is rounded"
 
 
 @settings(max_examples=150, deadline=None)

@@ -13,7 +13,7 @@ from workbench.panes.base import Pane
 from workbench.panes.gantt_ink import coloured
 from workbench.panes.ink import Line, fit, ink, muted, right
 from workbench.panes.loss import whole_ticks
-from workbench.panes.plot import decode, rgb, start_plot
+from workbench.panes.plot import decode, rgb, sign_curves, start_plot
 from workbench.views import gantt_picture as picture
 from workbench.views.compare import LETTERS, OverlaySnapshot, Row, StackSnapshot, TableSnapshot
 from workbench.views.series import thin
@@ -97,6 +97,10 @@ class OverlayPane(Pane[OverlaySnapshot]):
             xs, ys = [step for step, _ in kept], [value for _, value in kept]
             plotext.plot(xs, ys, color=rgb(palette.rank_colour(place)), marker=marker)
             steps += [points[0][0], points[-1][0]]
+        if not self.ascii_only:
+            sign_curves(
+                [(letter(place), palette.rank_colour(place), points) for place, points in snapshot.curves]
+            )
         plotext.xticks(whole_ticks(int(min(steps)), int(max(steps))))
         lines = decode(plotext.build(), ascii_only=self.ascii_only)[: max(4, height - 1)]
         legend: Line = []

@@ -7,7 +7,7 @@ import plotext
 from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, rank_tag
-from workbench.panes.plot import decode, rgb, start_plot
+from workbench.panes.plot import decode, rgb, sign_curves, start_plot
 from workbench.views.loss import LossSnapshot, RankLoss
 from workbench.views.series import thin
 from workbench.views.units import ranks_text
@@ -65,13 +65,17 @@ class LossPane(Pane[LossSnapshot]):
         start_plot(width, height)
         columns = max(8, width - 10)
         steps: list[float] = []
-        for curve in self._drawn_curves(snapshot):
-            if curve.points:
-                marker = str(curve.rank % 10) if self.ascii_only else "braille"
-                self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
-                steps += [curve.points[0][0], curve.points[-1][0]]
+        drawn = [curve for curve in self._drawn_curves(snapshot) if curve.points]
+        for curve in drawn:
+            marker = str(curve.rank % 10) if self.ascii_only else "braille"
+            self._curve(curve.points, columns, palette.rank_colour(curve.rank), marker)
+            steps += [curve.points[0][0], curve.points[-1][0]]
         if snapshot.mean and self.rank is None:
             self._curve(snapshot.mean, columns, palette.STRONG, "*" if self.ascii_only else "braille")
+        if not self.ascii_only and len(drawn) > 1:
+            sign_curves(
+                [(f"{curve.rank % 10}", palette.rank_colour(curve.rank), curve.points) for curve in drawn]
+            )
         if steps:
             plotext.xticks(whole_ticks(int(min(steps)), int(max(steps))))
         return decode(plotext.build(), ascii_only=self.ascii_only)[:height]

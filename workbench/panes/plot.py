@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import plotext
 from rich.ansi import AnsiDecoder
@@ -26,6 +27,13 @@ def start_plot(width: int, height: int) -> None:
     plotext.yaxes(True, False)
     plotext.ticks_color(rgb(palette.MUTED))
     plotext.axes_color("default")
+
+
+def sign_curves(curves: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]) -> None:
+    """Write on each curve (sign, colour, points) its sign, each elsewhere on the way: not all see colours."""
+    for place, (sign, colour, points) in enumerate(curves, 1):
+        step, value = points[place * (len(points) - 1) // (len(curves) + 1)]
+        plotext.scatter([step], [value], color=rgb(colour), marker=sign)
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
