@@ -22,7 +22,8 @@ STEPS = (
     ("ruff", "check"),
     ("mypy",),
     ("lint-imports", "--no-logo"),
-    ("pytest", "-n", "2", "--dist", "loadfile"),
+    # Tests of real processes wait more than they compute: on two cores a third worker fills the pauses.
+    ("pytest", "-n", "3", "--dist", "loadfile"),
 )
 
 
