@@ -226,6 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import torch  # noqa: F401  before the forkserver, which is forked with it
 
         gc.freeze()
+        if service.abandoned:  # the workbench is gone again: a run that it has requested is only recorded
+            service.serve(lambda _control, _telemetry: {})
+            return
         start_forkserver(options.preload)
         launch = _launcher()  # imports what is left here while the forkserver imports the labs there
         gc.freeze()

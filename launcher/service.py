@@ -74,6 +74,11 @@ class Service:
         signal.signal(STOP_SIGNAL, self._on_stop)
         threading.Thread(target=self._read, args=(requests,), name="requests", daemon=True).start()
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the agent was asked to quit, or its workbench is gone without having detached its run."""
+        return self._leaving and not self._detached
+
     def serve(self, launch: Launch) -> None:
         """Do runs until asked to quit, or until the workbench is gone (main thread)."""
         while not self._leaving or self._current is not None:

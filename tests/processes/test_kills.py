@@ -218,3 +218,15 @@ class TestUnderTorchrun:
         os.kill(fresh_runner.client.pid, signal.SIGKILL)
         run.gone()
         assert run.result().exit_code == 3
+
+
+def test_the_workbench_goes_while_torch_loads(tmp_path: Path) -> None:
+    """Its run is recorded as interrupted, and no rank is started for nobody."""
+    runner = Runner(tmp_path)
+    run = runner.prepare(world_size=2, do="hang", who=1)
+    runner.client.request(run.request)
+    runner.client.close()
+    result = run.result()
+    assert result.status == "interrupted"
+    assert not list(run.folder.glob("rank*.log"))
+    assert not session_members(runner.session)
