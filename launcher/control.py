@@ -76,6 +76,7 @@ class RunControl:
         self._break_at = float("inf")
         self._stuck_at = float("inf")
         self._terminated = False
+        self._ending_ranks = False
         self._thread = threading.Thread(target=self._watch, name="run-control", daemon=True)
 
     def begin(self) -> None:
@@ -131,7 +132,7 @@ class RunControl:
     @property
     def ending_ranks(self) -> bool:
         """Whether the launcher is ending the ranks: how they go then says nothing about them."""
-        return self._terminated
+        return self._ending_ranks
 
     def rank_ended(self) -> None:
         """A rank has ended with an error; the others get a moment to report what they saw."""
@@ -191,6 +192,8 @@ class RunControl:
             return
         if not self._terminated:
             self._terminated = True
+            # Where all are gone already, their exit codes are their own, and may not have been seen yet.
+            self._ending_ranks = any(lifeline.alive(rank) for rank in self._ranks)
             self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
             self._terminate()
         if now >= self._kill_at:

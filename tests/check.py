@@ -22,8 +22,7 @@ STEPS = (
     ("ruff", "check"),
     ("mypy",),
     ("lint-imports", "--no-logo"),
-    # Tests of real processes wait more than they compute: on two cores a third worker fills the pauses.
-    ("pytest", "-n", "3", "--dist", "loadfile"),
+    ("pytest", "-n", "2", "--dist", "loadfile"),
 )
 
 

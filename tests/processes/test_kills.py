@@ -67,7 +67,7 @@ def test_the_forkserver_is_killed_and_the_next_run_works(fresh_runner: Runner) -
     assert run.finished(5).exit_code == 3
     failure = run.result().failure
     assert failure is not None
-    assert (failure.rank, failure.kind) == (-1, "signal")
+    assert (failure.rank, failure.kind) == (-1, "signal"), failure
     again = fresh_runner.start(world_size=2)
     assert again.finished().exit_code == 0
 
