@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual import events
+from textual.widgets import Input
 
 from launcher.rundir import read_manifest
 from tests.app.conftest import Compare
@@ -105,6 +107,20 @@ class TestALearnerChangesParameters:
             assert "-m labs.worker dp" in text_of(app, "#commands")
             await pilot.press("escape")
             assert app.focused is app.screen.query_one("#run")
+
+    async def test_keys_that_come_together_act_in_their_order(self, runs_dir: Path, outside: Outside) -> None:
+        app = app_of(runs_dir, outside)
+        async with app.run_test(size=WIDE) as pilot:
+            await pilot.press("down", "enter", "tab", "end")
+            for key, character in (
+                ("backspace", None),
+                ("8", "8"),
+                ("1", "1"),
+                ("backspace", None),
+                ("6", "6"),
+            ):
+                app.post_message(events.Key(key, character))
+            await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "86")
 
     async def test_run_makes_a_folder_and_asks_the_agent(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)

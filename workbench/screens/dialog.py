@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from workbench.panes.keys_footer import KeysFooter
+from workbench.screens.typed import TypedInput
 
 
 class Confirm(ModalScreen[bool], inherit_bindings=False):
@@ -50,7 +51,7 @@ class Ask(ModalScreen[str | None], inherit_bindings=False):
         """A line to edit in a box."""
         with Vertical(classes="dialog") as box:
             box.border_title = self._title
-            yield Input(self._text, compact=True, select_on_focus=False)
+            yield TypedInput(self._text, compact=True, select_on_focus=False)
         yield KeysFooter()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -10,6 +10,7 @@ from textual.widgets import Input, Select, Static
 
 from labs.params import Field, LabSpec, fields_of
 from workbench.options import AppOptions
+from workbench.screens.typed import TypedInput
 
 COMMON_DEVICES = ("auto", "cpu", "cuda")
 
@@ -122,7 +123,7 @@ def control(field: Field) -> Input | Select[str]:
         return _select(("on", "off"), "on" if field.default else "off", widget_id)
     if field.kind == "choice":
         return _select(field.choices, str(field.default), widget_id)
-    return Input(str(field.default), compact=True, id=widget_id)
+    return TypedInput(str(field.default), compact=True, id=widget_id)
 
 
 def _select(choices: tuple[str, ...], value: str, widget_id: str) -> Select[str]:

@@ -22,6 +22,7 @@ from workbench.expressions import ExpressionError
 from workbench.guides import LETTERS, Setup, Step, filled
 from workbench.panes.prose import prose
 from workbench.panes.registry import PANES
+from workbench.screens.typed import TypedInput
 from workbench.study import Study
 from workbench.usage import run_fields
 
@@ -29,7 +30,7 @@ MARGIN = 1
 BEGINS_A_NUMBER = tuple("0123456789+-.")
 
 
-class Answer(Input):
+class Answer(TypedInput):
     """The field for a number; while it is empty only what begins one is typed, and letters are keys."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:

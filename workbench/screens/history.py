@@ -25,6 +25,7 @@ from workbench.screens.compare import CompareScreen
 from workbench.screens.dialog import Ask, Confirm
 from workbench.screens.facts import verdict_text
 from workbench.screens.home import Choices, one_line
+from workbench.screens.typed import TypedInput
 from workbench.views.compare import RUNS_AT_MOST
 from workbench.views.units import count
 
@@ -55,7 +56,7 @@ class HistoryScreen(WorkbenchScreen):
 
     def compose(self) -> ComposeResult:
         """A line to filter, the list, and beside or below it all of the run under the cursor."""
-        yield Input(placeholder="words of a run: dp failed nproc=8 lr=0.01", compact=True, id="filter")
+        yield TypedInput(placeholder="words of a run: dp failed nproc=8 lr=0.01", compact=True, id="filter")
         with Horizontal(id="history-body"):
             yield Choices(id="history")
             with VerticalScroll(id="run-detail"):
