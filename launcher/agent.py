@@ -36,6 +36,7 @@ from launcher.collector_client import CollectorClient
 from launcher.control import RunControl
 from launcher.forked import forking
 from launcher.protocol import Warm
+from launcher.rundir import ProcessId
 from launcher.service import Launch, Service
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ LOCAL_ADDRESS = "127.0.0.1"
 MONITOR_INTERVAL_S = 0.05
 RENDEZVOUS_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 3
-SERVER_GONE_S = 0.02
-"""A forkserver that dies lets go of its ranks one after another: so long until that is true of all."""
+UNKNOWN_CODE = 255
+"""What multiprocessing says of a process whose forkserver is gone; a process may also end with it."""
 BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
 """What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
 AFTER_LABS = ["launcher.preloaded"]
@@ -104,10 +105,10 @@ class Elastic:
 
         # The first record has torch import its compiler, seconds, while the ranks are being ended.
         logging.disable()
-
         self._api = api
         self._control: RunControl | None = None
         self._codes: dict[int, int] = {}
+        self._server: ProcessId | None = None
         multiprocessing_api: Any = torch.multiprocessing
         self._start: Callable[..., ProcessContext] = multiprocessing_api.start_processes
         # elastic_launch keeps the pids and exit codes of its ranks to itself, but starts them by this.
@@ -115,6 +116,8 @@ class Elastic:
 
     def _start_and_keep(self, *arguments: Any, **options: Any) -> ProcessContext:
         context = self._start(*arguments, **options)
+        forkserver: Any = multiprocessing.forkserver
+        self._server = lifeline.identify(forkserver._forkserver._forkserver_pid)
         if self._control is not None:
             patient = functools.partial(self._join, self._control, context, context.join)
             context.join = patient  # type: ignore[method-assign]
@@ -133,10 +136,7 @@ class Elastic:
 
         At the first non-zero exit code torch ends all others, before they could say what they saw.
         """
-        codes = _exit_codes(context)
-        if SERVER_GONE in codes.values() and None in codes.values():
-            time.sleep(SERVER_GONE_S)
-            codes = _exit_codes(context)
+        codes = {number: self._exit_code(process) for number, process in enumerate(context.processes)}
         if control.ending_ranks:
             return join(timeout, grace_period)
         self._codes = {number: code for number, code in codes.items() if code is not None}
@@ -144,6 +144,12 @@ class Elastic:
             control.rank_ended()
             return False
         return join(timeout, grace_period)
+
+    def _exit_code(self, process: Any) -> int | None:
+        """How a rank has ended, None where it has not; no code is known where its forkserver went first."""
+        code: int | None = process.exitcode
+        lost = code == UNKNOWN_CODE and self._server is not None and not lifeline.alive(self._server)
+        return SERVER_GONE if lost else code
 
     def _config(self, control: RunControl, port: int) -> Any:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -192,11 +198,6 @@ class Elastic:
             signal.signal(signal.SIGQUIT, _unmoved)
             self._control = None
         return self._codes
-
-
-def _exit_codes(context: ProcessContext) -> dict[int, int | None]:
-    """How the ranks have ended, by number; None for one that has not."""
-    return {number: process.exitcode for number, process in enumerate(context.processes)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

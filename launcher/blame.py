@@ -25,8 +25,8 @@ from launcher.waits import Absent, absent_of, waits_of
 
 NOTICED_LATER_NS = 500_000_000
 """Victims may report a lost connection so long before the disappearance of the rank is noticed."""
-SERVER_GONE = 255
-"""The exit code that multiprocessing gives to all children of a forkserver that was killed."""
+SERVER_GONE = 256
+"""Instead of an exit code, which ends at 255: the forkserver was killed, and the rank with it."""
 KILLED_HINT = "look for an out-of-memory kill (dmesg), or a job limit that ended the process"
 LOG_HINT = "its last words are in rank{}.err.log in the run's folder"
 
@@ -88,8 +88,7 @@ def _agent(evidence: Evidence) -> FailureResult | None:
 
 def _server(evidence: Evidence) -> FailureResult | None:
     """The forkserver was killed, and the system ended every rank with it: no rank did anything wrong."""
-    codes = evidence.exit_codes
-    if len(codes) < evidence.world_size or set(codes.values()) != {SERVER_GONE}:
+    if SERVER_GONE not in evidence.exit_codes.values():
         return None
     if any(failure.rank >= 0 and not is_victim(failure) for failure in evidence.failures):
         return None

@@ -211,10 +211,8 @@ class AgentClient:
             for line in replies:
                 try:
                     reply = decode_reply(line)
-                except (
-                    msgspec.DecodeError
-                ):  # printed by the interpreter's own start, before the agent's first line
-                    continue
+                except msgspec.DecodeError:
+                    continue  # printed by the interpreter's own start, before the agent's first line
                 if isinstance(reply, Warm):
                     self.warm = True
                 self._on_message(reply)

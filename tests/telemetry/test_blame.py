@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.blame import first_failure
+from launcher.blame import SERVER_GONE, first_failure
 from launcher.events import Failure, FailureKind, Phase
 from launcher.evidence import Evidence, is_victim
 from launcher.rundir import FailureResult
@@ -233,15 +233,21 @@ CASES: dict[str, tuple[Evidence, int, str, list[int]]] = {
         [],
     ),
     "the forkserver was killed": (
-        evidence(exit_codes=dict.fromkeys(range(3), 255), vanished={1: 1, 0: 2}, failures=[lost_peer(2, 0)]),
+        evidence(exit_codes={1: SERVER_GONE}, vanished={1: 1, 0: 2}, failures=[lost_peer(2, 0)]),
         -1,
         "signal",
         [0, 1, 2],
     ),
-    "every rank left with the code of a killed forkserver": (
-        evidence(exit_codes=dict.fromkeys(range(3), 255), failures=[failure(2, 0)]),
+    "the forkserver was killed after a rank had failed": (
+        evidence(exit_codes=dict.fromkeys(range(3), SERVER_GONE), failures=[failure(2, 0)]),
         2,
         "exception",
+        [],
+    ),
+    "every rank left by itself with -1, which is 255": (
+        evidence(exit_codes=dict.fromkeys(range(3), 255), vanished={1: 1, 0: 2, 2: 3}),
+        1,
+        "early_exit",
         [],
     ),
     "the disk is full": (
