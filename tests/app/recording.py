@@ -35,6 +35,7 @@ from launcher.rundir import (
     to_json,
     write_manifest,
 )
+from tests import manifests
 
 MS = 1_000_000
 START = 1_000_000 * MS
@@ -54,15 +55,8 @@ def write_run(folder: Path, manifest: Manifest, events: list[AnyEvent], result: 
 
 def manifest_of(lab: str, world_size: int = 8) -> Manifest:
     """A manifest of a run on a machine without GPU."""
-    return Manifest(
-        run_id=f"{lab}-20261129-163012-4f2a",
-        lab=lab,
-        params={},
-        world_size=world_size,
-        backend="gloo",
-        device="cpu",
-        launcher="warm",
-        seed=0,
+    return msgspec.structs.replace(
+        manifests.manifest(lab, world_size, f"{lab}-20261129-163012-4f2a"),
         command=f"workbench --run {lab} --nproc {world_size}",
         torchrun_command=f"torchrun --standalone --nproc-per-node {world_size} -m labs.worker {lab} --seed 0",
         created="2026-11-29T16:30:12+00:00",

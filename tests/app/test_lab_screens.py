@@ -13,7 +13,7 @@ from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until_over, until_seen
 
 Recorded = Callable[[str], Path]
-LABS = {lab: spec_of(lab) for lab in ("bootstrap", "collectives", "bandwidth", "mesh", "pp", "3d")}
+LABS = {lab: spec_of(lab) for lab in ("bootstrap", "collectives", "bandwidth", "mesh", "dp", "pp", "3d")}
 
 
 @pytest.fixture
@@ -23,7 +23,10 @@ def outside() -> Outside:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "120x40"])
-@pytest.mark.parametrize("name", ["bootstrap", "bandwidth", "mesh", "collectives-ring", "pp", "3d"])
+@pytest.mark.parametrize(
+    "name",
+    ["bootstrap", "collectives", "collectives-ring", "bandwidth", "mesh", "dp", "dp-killed", "pp", "3d"],
+)
 async def test_the_screen_of_a_lab(
     name: str,
     size: tuple[int, int],

@@ -22,23 +22,6 @@ def strange(text: str) -> set[str]:
 
 
 class TestALearnerReplaysARun:
-    @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "120x40"])
-    @pytest.mark.parametrize("name", ["dp", "dp-killed", "collectives"])
-    async def test_the_screen_of_a_recorded_run(
-        self,
-        name: str,
-        size: tuple[int, int],
-        recorded: Recorded,
-        runs_dir: Path,
-        outside: Outside,
-        same_as_snapshot: Compare,
-    ) -> None:
-        app = app_of(runs_dir, outside, recorded(name))
-        async with app.run_test(size=size) as pilot:
-            await until_over(pilot)
-            await until_seen(pilot, "esc back")
-            same_as_snapshot(f"run-{name}-{size[0]}x{size[1]}", screen_text(app))
-
     @pytest.mark.parametrize(
         ("digit", "pane"),
         [

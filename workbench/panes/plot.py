@@ -31,9 +31,17 @@ def start_plot(width: int, height: int) -> None:
 
 def sign_curves(curves: Sequence[tuple[str, str, Sequence[tuple[float, float]]]]) -> None:
     """Write on each curve (sign, colour, points) its sign, each elsewhere on the way: not all see colours."""
-    for place, (sign, colour, points) in enumerate(curves, 1):
-        step, value = points[place * (len(points) - 1) // (len(curves) + 1)]
-        plotext.scatter([step], [value], color=rgb(colour), marker=sign)
+    parts = len(curves) + 1
+    at = [_on_the_way(points, place / parts) for place, (_, _, points) in enumerate(curves, 1)]
+    colours = [rgb(colour) for _, colour, _ in curves]
+    plotext.scatter(*zip(*at, strict=True), color=colours, marker=[sign for sign, _, _ in curves])
+
+
+def _on_the_way(points: Sequence[tuple[float, float]], share: float) -> tuple[float, float]:
+    """The place on a curve after such a share of its segments."""
+    segment, within = divmod(share * (len(points) - 1), 1)
+    (x0, y0), (x1, y1) = points[int(segment)], points[min(int(segment) + 1, len(points) - 1)]
+    return x0 + within * (x1 - x0), y0 + within * (y1 - y0)
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
