@@ -49,6 +49,8 @@ RENDEZVOUS_TIMEOUT_S = 60
 SHUTDOWN_TIMEOUT_S = 3
 UNKNOWN_CODE = 255
 """What multiprocessing says of a process whose forkserver is gone; a process may also end with it."""
+SERVER_MOMENT_S = 0.5
+"""So long a forkserver may take from closing its pipes to its end before it counts as alive."""
 BEFORE_LABS = ["launcher.preload", "launcher.rank", "torch.distributed.elastic.multiprocessing.api"]
 """What the forkserver imports before the labs' own module; the last is what a rank unpickles."""
 AFTER_LABS = ["launcher.preloaded"]
@@ -136,20 +138,24 @@ class Elastic:
 
         At the first non-zero exit code torch ends all others, before they could say what they saw.
         """
-        codes = {number: self._exit_code(process) for number, process in enumerate(context.processes)}
+        ended = {
+            number: process.exitcode
+            for number, process in enumerate(context.processes)
+            if process.exitcode is not None and number not in self._codes
+        }
         if control.ending_ranks:
             return join(timeout, grace_period)
-        self._codes = {number: code for number, code in codes.items() if code is not None}
-        if timeout is not None and any(self._codes.values()) and len(self._codes) < len(codes):
+        if UNKNOWN_CODE in ended.values() and self._server_went():
+            ended = {number: SERVER_GONE if code == UNKNOWN_CODE else code for number, code in ended.items()}
+        self._codes.update(ended)
+        if timeout is not None and any(self._codes.values()) and len(self._codes) < len(context.processes):
             control.rank_ended()
             return False
         return join(timeout, grace_period)
 
-    def _exit_code(self, process: Any) -> int | None:
-        """How a rank has ended, None where it has not; no code is known where its forkserver went first."""
-        code: int | None = process.exitcode
-        lost = code == UNKNOWN_CODE and self._server is not None and not lifeline.alive(self._server)
-        return SERVER_GONE if lost else code
+    def _server_went(self) -> bool:
+        """Whether the forkserver is gone. One that was killed closes its pipes a moment before it is."""
+        return self._server is not None and lifeline.gone_within(self._server, SERVER_MOMENT_S)
 
     def _config(self, control: RunControl, port: int) -> Any:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs

@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -131,6 +132,16 @@ def identify(pid: int) -> ProcessId | None:
 def alive(process: ProcessId) -> bool:
     """Whether exactly this process still runs."""
     return identify(process.pid) == process
+
+
+def gone_within(process: ProcessId, seconds: float) -> bool:
+    """Wait at most so long for this process to go; returns whether it has gone."""
+    deadline = time.monotonic() + seconds
+    while alive(process):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def send(process: ProcessId, number: signal.Signals) -> bool:
