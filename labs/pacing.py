@@ -22,6 +22,14 @@ def resolve(pace_ms: float, world_size: int, cores: int, device: str) -> float:
     return DEFAULT_MS if device == "cpu" and world_size > cores else 0.0
 
 
+def round_trip_s(pace_ms: float, stages: int, backward: float) -> float:
+    """Return the seconds of a paced micro-batch's way through all stages and back: the most a stage waits.
+
+    `pace_ms` is what was asked, `backward` what a backward costs in forwards.
+    """
+    return max(pace_ms, 0.0) / 1e3 * stages * (1 + backward)
+
+
 def misfit(pace_ms: float) -> str:
     """Return what is wrong with a pace between off and `AUTO`, or nothing."""
     return f"{pace_ms:g} is no time; give -1 (automatic), 0 (off) or more" if AUTO < pace_ms < 0 else ""

@@ -64,8 +64,9 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the workbench must know of a lab without loading torch.
 
     `validate(params, world_size)` raises `ParameterError` for combinations that no single field can refuse,
-    `validate_device(params, device)` for what the device of the run ("cpu" or "cuda") cannot do; `panes`
-    names the panes of the run screen in their order.
+    `validate_device(params, device)` for what the device of the run ("cpu" or "cuda") cannot do;
+    `patience_s(params, world_size)` tells how long the parameters themselves make a rank wait for another;
+    `panes` names the panes of the run screen in their order.
     """
 
     id: str
@@ -84,6 +85,7 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether rank 0's lines are part of the result: a run without the app prints them above its verdict."""
     validate: Callable[[Any, int], None] | None = None
     validate_device: Callable[[Any, str], None] | None = None
+    patience_s: Callable[[Any, int], float] | None = None
 
 
 def fields_of(params: type[msgspec.Struct]) -> tuple[Field, ...]:

@@ -34,6 +34,8 @@ from launcher import emitter, events
 FAILED = 1
 LEFT_EARLY = 70
 GROUP_TIMEOUT_S = 15.0
+LATER_GROUPS = 4
+"""So many times as long as the world's do groups wait that a lab makes: pipelines for others' computing."""
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ def main(argument: dict[str, Any]) -> Context:
 
     Ends the process with a non-zero code where the lab does not come to its end; else returns its context.
     """
-    asked = msgspec.convert(argument, Argument)
+    asked = patient(msgspec.convert(argument, Argument), int(os.environ["WORLD_SIZE"]))
     rank = int(os.environ["RANK"])
     emit = emitter.connect(rank)
     emit.emit(events.Phase(t=time.monotonic_ns(), rank=rank, phase="starting"))
@@ -74,6 +76,15 @@ def main(argument: dict[str, Any]) -> Context:
     return ctx
 
 
+def patient(asked: Argument, world_size: int) -> Argument:
+    """Return the argument with a time limit that allows for what the lab's parameters make ranks wait."""
+    spec = spec_of(asked.lab)
+    if spec.patience_s is None:
+        return asked
+    more = spec.patience_s(msgspec.convert(asked.params, spec.params), world_size)
+    return msgspec.structs.replace(asked, pg_timeout_s=asked.pg_timeout_s + more)
+
+
 def join(asked: Argument, rank: int, emit: emitter.Emitter, *, debug_detail: bool) -> Context:
     """Join the group and pass a first barrier: from here on the rank is ready.
 
@@ -91,7 +102,9 @@ def join(asked: Argument, rank: int, emit: emitter.Emitter, *, debug_detail: boo
     if debug_detail:
         os.environ.setdefault("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-    dist.init_process_group(asked.backend, timeout=datetime.timedelta(seconds=asked.pg_timeout_s))
+    limit = datetime.timedelta(seconds=asked.pg_timeout_s)
+    dist.init_process_group(asked.backend, timeout=limit)
+    _limit_later_groups(LATER_GROUPS * limit)
     recorder = Recorder(emit, device)
     ctx = Context(
         rank=rank,
@@ -110,6 +123,15 @@ def join(asked: Argument, rank: int, emit: emitter.Emitter, *, debug_detail: boo
     ctx.comms.barrier()
     _phase(ctx, "ready")
     return ctx
+
+
+def _limit_later_groups(limit: datetime.timedelta) -> None:
+    """Bound what groups wait that are made without a time limit of their own, by a mesh or by torch itself.
+
+    They do not take over the world's, but torch's default of half an hour.
+    """
+    dist.distributed_c10d.default_pg_timeout = limit
+    dist.distributed_c10d.default_pg_nccl_timeout = limit  # type: ignore[attr-defined]
 
 
 def _run(asked: Argument, ctx: Context) -> None:

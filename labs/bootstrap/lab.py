@@ -50,7 +50,7 @@ def run(ctx: Context, params: Params) -> None:
 def sleep_three_ways(ctx: Context, meeting: Meeting, params: Params) -> None:
     """On rank 0, sleep in turn, in threads, in processes; the others wait for the word that it is done."""
     if ctx.rank != 0:
-        ctx.emit.waiting("for the sleeps of rank 0", "store", -1)
+        ctx.emit.waiting("the end of the sleeps on rank 0", "", -1)
         meeting.hear("slept")
         ctx.emit.arrived()
         return

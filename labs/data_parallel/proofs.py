@@ -127,8 +127,6 @@ def check_losses(
 
     The same rows before and after: with few rows the loss of another batch may be higher by chance.
     """
-    if ctx.rank != 0:
-        return
     means = [theory.batch_loss(losses, params.batch) for losses in journal.losses]
     predicted, factor = subject.initial_loss()
     ctx.check(

@@ -49,7 +49,11 @@ class DataParallelParams(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=1024, description="batches whose gradients are added up before one step")
     ] = 1
     precision: Annotated[
-        Precision, Meta(description="of forward, by autocast; fp16 (loss scaled) on GPUs only")
+        Precision,
+        Meta(
+            description="of forward, by autocast; fp16 (loss scaled) on GPUs only; many CPUs compute bf16 "
+            "ten times slower"
+        ),
     ] = "fp32"
     steps: Annotated[int, Meta(ge=2, le=100_000, description="optimizer steps")] = 40
     batch: Annotated[

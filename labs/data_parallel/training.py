@@ -105,33 +105,26 @@ def gradient_dtype(module: nn.Module) -> torch.dtype:
     return next(p.grad.dtype for p in module.parameters() if p.grad is not None)
 
 
-def train_alone(
-    ctx: Context, params: DataParallelParams, subject: Subject, module: nn.Module, proof: Comms
-) -> Lone | None:
-    """Train the first steps on whole batches on rank 0 (others return None), with no parallelism whatsoever.
-
-    The others meet rank 0 at a barrier after each step, so that a long training is not taken for a hang.
-    """
+def train_alone(ctx: Context, params: DataParallelParams, subject: Subject, module: nn.Module) -> Lone:
+    """Train the first steps on whole batches on this rank, with no parallelism whatsoever."""
     ctx.recorder.step = -1
     lone = Lone(module, params.batch, [], [])
     optimizer: Optimizer = AdamW(module.parameters(), lr=params.lr)
     scaler = Scaler(ctx.device, params.precision)
     wholes = subject.wholes()
     for step in range(compared_steps(params)):
-        if ctx.rank == 0:
-            with ctx.span("compute", "one process"):
-                inputs, targets = next(wholes)
-                with autocast(ctx.device, params.precision):
-                    loss = subject.loss(module(inputs), targets)
-                scaler.backward(loss)
-                if step == 0:
-                    scaler.unscale(optimizer)
-                    lone.first_gradients = gradients_of(module)
-                scaler.step(optimizer)
-                optimizer.zero_grad()
-                lone.losses.append(loss.item())
-        proof.barrier()
-    return lone if ctx.rank == 0 else None
+        with ctx.span("compute", "one process"):
+            inputs, targets = next(wholes)
+            with autocast(ctx.device, params.precision):
+                loss = subject.loss(module(inputs), targets)
+            scaler.backward(loss)
+            if step == 0:
+                scaler.unscale(optimizer)
+                lone.first_gradients = gradients_of(module)
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+            lone.losses.append(loss.item())
+    return lone
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.pacing import AUTO, misfit
+from labs.pacing import AUTO, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 
@@ -112,6 +112,12 @@ def validate(params: PipelineParams, world_size: int) -> None:
         raise ParameterError("--checkpoint", "full needs --engine own: torch's stages leave it to the model")
 
 
+def patience_s(params: PipelineParams, world_size: int) -> float:
+    """Return how long a rank may wait for the others' paced actions; a checkpointed forward runs twice."""
+    backward = params.backward_ratio + (params.checkpoint == "full")
+    return round_trip_s(params.pace_ms, world_size * params.num_chunks, backward)
+
+
 SPEC = LabSpec(
     id="pp",
     title="Pipeline parallel",
@@ -129,4 +135,5 @@ SPEC = LabSpec(
     max_ranks=64,
     default_ranks=4,
     validate=validate,
+    patience_s=patience_s,
 )

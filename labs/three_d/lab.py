@@ -27,9 +27,7 @@ from labs.parallel.three_d import ThreeD
 from labs.pipeline_parallel.plan import paced_costs
 from labs.three_d import plan, proofs, theory
 from labs.three_d.alone import Alone, Data, micro_batches_of, share, text_or_noise
-from labs.three_d.spec import ThreeDParams, hidden_width
-
-BACKWARD_RATIO = 2.0
+from labs.three_d.spec import BACKWARD_RATIO, ThreeDParams, hidden_width
 
 
 def run(ctx: Context, params: ThreeDParams) -> None:

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.pacing import AUTO, misfit
+from labs.pacing import AUTO, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 
 VOCABULARY = 256
+BACKWARD_RATIO = 2.0
+"""A paced backward takes so many forwards."""
 ScheduleName = Literal[
     "naive", "gpipe", "1f1b", "interleaved", "looped_bfs", "zb_h1", "interleaved_zb", "zbv", "dualpipev"
 ]
@@ -103,6 +105,11 @@ def validate(params: ThreeDParams, world_size: int) -> None:
     _validate_sizes(params)
     if reason := misfit(params.pace_ms):
         raise ParameterError("--pace-ms", reason)
+
+
+def patience_s(params: ThreeDParams, world_size: int) -> float:
+    """Return how long a rank may wait for the paced actions of the others in its pipeline."""
+    return round_trip_s(params.pace_ms, params.num_stages, BACKWARD_RATIO)
 
 
 def _validate_sizes(params: ThreeDParams) -> None:
@@ -220,4 +227,5 @@ SPEC = LabSpec(
     # Its checks make every collective wait for the whole group first: nothing would overlap any more.
     debug_detail=False,
     validate=validate,
+    patience_s=patience_s,
 )

@@ -10,6 +10,7 @@ from torch.optim import AdamW
 
 from labs.comms import Comms
 from labs.context import Context
+from labs.one_process import on_rank_0
 from labs.parallel.master_weights import MasterWeights
 from labs.zero.spec import ZeroParams
 from labs.zero.task import Task
@@ -27,7 +28,7 @@ class Lone:
 
 
 def train_alone(ctx: Context, params: ZeroParams, task: Task, start: dict[str, Tensor], proof: Comms) -> Lone:
-    """Train from `start` on rank 0, and tell the others; they meet at a barrier after each step."""
+    """Train from `start` on rank 0, which then tells the others."""
     ctx.recorder.step = -1
     module = task.build(0)
     with torch.no_grad():
@@ -35,12 +36,14 @@ def train_alone(ctx: Context, params: ZeroParams, task: Task, start: dict[str, T
             parameter.copy_(start[name])
     optimizer = MasterWeights(module.parameters(), lambda p: AdamW(p, lr=params.lr), task.dtype)
     lone = Lone()
-    wholes = task.wholes()
-    for step in range(params.steps):
-        if ctx.rank == 0:
+
+    def train() -> None:
+        wholes = task.wholes()
+        for step in range(params.steps):
             with ctx.span("compute", "one process"):
                 _step(params, task.loss(module, next(wholes)), module, optimizer, lone, step)
-        proof.barrier()
+
+    on_rank_0(ctx, "one process's training", train)
     for (name, parameter), master in zip(module.named_parameters(), optimizer.masters, strict=True):
         lone.first_gradients.setdefault(name, torch.empty_like(parameter))
         lone.parameters[name] = master.detach()

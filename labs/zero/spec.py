@@ -54,7 +54,10 @@ class ZeroParams(msgspec.Struct, frozen=True, kw_only=True):
     lr: Annotated[float, Meta(gt=0, le=10, description="learning rate of AdamW")] = 1e-3
     precision: Annotated[
         Literal["fp32", "bf16"],
-        Meta(description="bf16: compute and communicate in bf16, the optimizer steps fp32 masters"),
+        Meta(
+            description="bf16: compute and communicate in bf16, the optimizer steps fp32 masters; many CPUs "
+            "compute it ten times slower"
+        ),
     ] = "fp32"
     clip: Annotated[
         float, Meta(ge=0, le=1e6, description="largest norm of the whole gradient; 0: do not clip")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
+import time
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from labs.alignment import Account, difference
 from labs.context import Context
 from labs.diagnosis import diagnose, disagreement
+from labs.one_process import on_rank_0
+from labs.worker import LATER_GROUPS, Argument, patient
 from launcher.events import End, Hello, Phase
-from tests.ranks import Run, on_ranks, values
+from tests.ranks import GROUP_TIMEOUT_S, Run, on_ranks, values
 
 NAME = "same collectives on every rank"
 
@@ -24,20 +29,66 @@ def add(ctx: Context, times: int = 1) -> float:
     return value.item()
 
 
+def compute_long() -> str:
+    """Take longer than a collective may."""
+    time.sleep(0.5)
+    return "made"
+
+
+def turns(ctx: Context) -> tuple[float, str | None, float, list[str]]:
+    """Let rank 0 compute for longer than a collective may take, and wait for another group's limit.
+
+    Returns a sum over the ranks, what rank 0 made, a later group's time limit, and what this rank waited for.
+    """
+    told: list[str] = []
+    ctx.emit.waiting = lambda name, group, seq: told.append(name)  # type: ignore[method-assign]
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=0.2))
+    made = on_rank_0(ctx, "a long computation", compute_long)
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=GROUP_TIMEOUT_S))
+    later = dist.new_group()._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return add(ctx, times=2), made, later, told[:1]
+
+
 def phases(run: Run, rank: int) -> list[str]:
     """The phases of a rank, in order."""
     return [e.phase for e in run.ranks[rank].events if isinstance(e, Phase)]
 
 
 def test_a_run_that_comes_to_its_end() -> None:
-    """Starting, ready after the first barrier, running, done; a hello, the check, an end."""
-    run = on_ranks(2, add)
-    assert values(run) == [2.0, 2.0]
+    """Starting, ready after the first barrier, running, done; a hello, the check, an end.
+
+    Who waits for rank 0 alone has patience, and no group waits as long as torch would let it.
+    """
+    run = on_ranks(2, turns)
+    waited = "the end of a long computation on rank 0"
+    limit = LATER_GROUPS * GROUP_TIMEOUT_S
+    assert values(run) == [(4.0, "made", limit, ["all_reduce"]), (4.0, None, limit, [waited])]
     for rank in range(2):
         assert phases(run, rank) == ["starting", "ready", "running", "done"]
     assert [(e.rank, e.world_size, e.backend) for e in run.of(Hello)] == [(0, 2, "gloo"), (1, 2, "gloo")]
     assert [e.status for e in run.of(End)] == ["passed", "passed"]
-    assert run.checks[NAME].measured == "2 on each rank"
+    assert run.checks[NAME].measured == "3 on each rank"
+
+
+@pytest.mark.parametrize(
+    ("lab", "params", "seconds"),
+    [
+        ("pp", {"pace_ms": 6000.0}, 15 + 4 * 6 * 3),
+        (
+            "pp",
+            {"pace_ms": 1000.0, "schedule": "zbv", "backward_ratio": 4.0, "checkpoint": "full"},
+            15 + 8 * 6,
+        ),
+        ("3d", {"pace_ms": 1000.0, "pp": 2}, 15 + 2 * 3),
+        ("3d", {}, 15),
+        ("dp", {"pace_ms": 6000.0}, 15),
+    ],
+)
+def test_a_rank_may_wait_as_long_as_the_pace_wants(
+    lab: str, params: dict[str, object], seconds: float
+) -> None:
+    """For a micro-batch to go through all stages and back; replicas keep one pace and wait for nobody."""
+    assert patient(Argument(lab=lab, params=params), 4).pg_timeout_s == seconds
 
 
 def raises(ctx: Context) -> None:
