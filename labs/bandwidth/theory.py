@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 Op = Literal[
     "all_reduce",
@@ -25,17 +25,7 @@ Op = Literal[
 Transfer = tuple[int, int, Fraction]
 """(sender, receiver, share of S)."""
 
-OPS: tuple[Op, ...] = (
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "broadcast",
-    "reduce",
-    "send_recv",
-)
+OPS: tuple[Op, ...] = get_args(Op)
 REDUCING = frozenset({"all_reduce", "reduce_scatter", "reduce"})
 ROOTED = frozenset({"gather", "scatter", "broadcast", "reduce"})
 CUT_IN_PIECES = frozenset({"reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"})

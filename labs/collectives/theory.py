@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from labs.bandwidth import theory as bandwidth
 
@@ -26,18 +26,7 @@ Op = Literal[
     "send_recv",
 ]
 Buffer = Sequence[float]
-OPS: tuple[Op, ...] = (
-    "broadcast",
-    "scatter",
-    "gather",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "send_recv",
-)
+OPS: tuple[Op, ...] = get_args(Op)
 RING: tuple[Op, ...] = ("all_gather", "reduce_scatter", "all_reduce")
 TREE: tuple[Op, ...] = ("broadcast", "reduce")
 REDUCING: tuple[Op, ...] = ("reduce", "reduce_scatter", "all_reduce")

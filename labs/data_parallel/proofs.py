@@ -16,6 +16,7 @@ from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import Subject
 from labs.data_parallel.training import Lone
 from labs.parallel.precision import BF16_UNIT, DTYPES
+from labs.worst import worst
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,11 @@ def check_equal(
     compared = len(lone.losses)
     batch = [theory.batch_loss(losses, lone.batch) for losses in journal.losses[:compared]]
     least = SMALL_LOSS * lone.losses[0]
-    worst = max(abs(a - b) / max(b, least) for a, b in zip(batch, lone.losses, strict=True))
+    off = worst(abs(a - b) / max(b, least) for a, b in zip(batch, lone.losses, strict=True))
     ctx.check(
         "losses equal one process",
-        worst <= allowed.losses,
-        measured=worst,
+        off <= allowed.losses,
+        measured=off,
         expected=0.0,
         tolerance=allowed.losses,
         unit="relative, worst step",
@@ -202,7 +203,7 @@ def farthest(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """Return the largest difference of any element; infinite where the tensors do not match up."""
     if [t.shape for t in left] != [t.shape for t in right]:
         return math.inf
-    return max(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
+    return worst(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
 
 
 def _part(part: float, whole: float) -> float:

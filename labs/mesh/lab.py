@@ -83,7 +83,8 @@ def check_flattened(ctx: Context, mesh: DeviceMesh, shape: tuple[int, ...], name
     if len(names) < 2:
         return
     chosen = names[: max(2, len(names) - 1)]
-    flat = mesh[chosen]._flatten("flat")
+    # No axis can have this name: names are identifiers.
+    flat = mesh[chosen]._flatten("+".join(chosen))
     members = dist.get_process_group_ranks(flat.get_group())
     ctx.say(f"mesh[{', '.join(chosen)}] flattened: {members}, here at {flat.get_local_rank()}")
     seen = gather(ctx, members)
@@ -139,10 +140,11 @@ def for_messages(ctx: Context, comms: Comms) -> Comms:
 def walk(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], weight: Tensor) -> None:
     """Pass a batch (4, dim) through the parts of the model along one axis, by send and recv.
 
-    Part i waits for part i-1: the activations cross the axis, one boundary after another.
+    Part i waits for part i-1: the activations cross the axis, one boundary after another. A layer multiplies
+    by less than 2, so that the way through many ranks stays in range.
     """
     dim = weight.shape[0]
-    layer = weight / dim + 1.0
+    layer = weight / ctx.world_size + 1.0
     batch = torch.ones(BATCH, dim, device=ctx.device)
     if comms.rank > 0:
         comms.recv(batch, comms.rank - 1)
@@ -157,7 +159,7 @@ def walk(ctx: Context, comms: Comms, axis: int, shape: tuple[int, ...], weight: 
     for rank in range(ctx.world_size):
         expected = 1.0
         for peer in theory.group_of(rank, axis, shape):
-            expected *= seen[peer][1] / dim + 1.0
+            expected *= seen[peer][1] / ctx.world_size + 1.0
             if peer == rank:
                 break
         if abs(seen[rank][0] - expected) > 1e-4 * expected:

@@ -16,6 +16,7 @@ from labs.parallel.pipeline import Done
 from labs.parallel.schedule_actions import Schedule, format_row
 from labs.pipeline_parallel import theory
 from labs.pipeline_parallel.model import Alone
+from labs.worst import worst
 
 TOLERANCE = 1e-4
 """Largest relative difference that another order of float32 additions may make."""
@@ -97,7 +98,7 @@ def relative_error(measured: Tensor | None, expected: Tensor | None) -> float:
         return 0.0 if measured is expected else float("inf")
     difference = float((measured.detach().cpu() - expected.detach().cpu()).abs().max())
     scale = float(expected.detach().abs().max())
-    return difference / max(scale, 1e-12) if difference == difference else float("inf")
+    return worst((difference / max(scale, 1e-12),))
 
 
 def first_difference(done: str, planned: str) -> str:

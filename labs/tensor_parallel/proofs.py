@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from labs.comms import Comms
 from labs.context import Context
 from labs.tensor_parallel import theory
 from labs.tensor_parallel.spec import TensorParallelParams
+from labs.worst import over_ranks, worst
 
 LOSS_TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 1e-4
@@ -52,12 +52,11 @@ def check(
     sizes: tuple[int, int],
 ) -> None:
     """Emit the checks on rank 0, over the worst of all ranks; `sizes`: parameters split, and kept whole."""
-    losses = max(abs(a - b) / max(abs(b), 1e-12) for a, b in journal.losses)
+    losses = worst(abs(a - b) / max(abs(b), 1e-12) for a, b in journal.losses)
     drift = journal.drift / journal.way if journal.way else float("inf")
-    most_held, worst_loss, worst_gradient, worst_drift = worst(
-        proof, [float(held), losses, journal.gradients, drift]
+    most_held, worst_loss, worst_gradient, worst_drift, fewest_held = over_ranks(
+        proof, [held, losses, journal.gradients, drift, -held], "max"
     )
-    least_held = -worst(proof, [-float(held)])[0]
     if ctx.rank != 0:
         return
     _equal(
@@ -83,7 +82,7 @@ def check(
     bytes_expected = theory.parameter_bytes(*sizes, ctx.world_size)
     ctx.check(
         "parameter memory",
-        most_held == least_held == bytes_expected / theory.FP32,
+        most_held == -fewest_held == bytes_expected / theory.FP32,
         measured=most_held * theory.FP32,
         expected=bytes_expected,
         unit="B",
@@ -150,10 +149,3 @@ def _metrics(ctx: Context, params: TensorParallelParams, expected: Counter[str])
     ctx.metric("pipeline_sent_bytes_per_step_theory", pipeline, "B")
     ctx.metric("sent_bytes_per_layer_theory", tensor_bytes / params.layers, "B")
     ctx.say(theory.advice(tensor_bytes, pipeline, params.layers, ctx.world_size))
-
-
-def worst(proof: Comms, numbers: list[float]) -> list[float]:
-    """Return the largest of all ranks' numbers, one by one."""
-    values = torch.tensor(numbers, dtype=torch.float64, device=proof.recorder.device)
-    proof.all_reduce(values, op="max")
-    return [float(v) for v in values.tolist()]

@@ -18,6 +18,7 @@ from labs.parallel.tensor import finish_partial_gradients, local, slices_of
 from labs.parallel.tensor_models import GatheredMLP, PairedMLP, split_language_loss, split_language_model
 from labs.parallel.tensor_ops import slice_along
 from labs.tensor_parallel.spec import TensorParallelParams
+from labs.worst import worst
 
 Batch = tuple[Tensor, Tensor]
 
@@ -136,7 +137,7 @@ def compare(split: Subject, alone: Subject, comms: Comms, *, gradient: bool) -> 
             b = slice_along(b, split.split_dims[name], comms)
         if a.shape != b.shape:
             return math.inf
-        farthest = max(farthest, float((a - b).abs().max()))
+        farthest = worst((farthest, float((a - b).abs().max())))
         largest = max(largest, float(b.abs().max()))
         squares += float((a - b).double().square().sum())
     return farthest / largest if gradient else math.sqrt(squares)

@@ -20,10 +20,11 @@ from labs.parallel.tensor import slices_of
 from labs.parallel.tensor_ops import slice_along
 from labs.parallel.three_d import ThreeD
 from labs.pipeline_parallel import timing
-from labs.pipeline_parallel.proofs import STEPS_KEPT
+from labs.pipeline_parallel.proofs import STEPS_KEPT, relative_error
 from labs.pipeline_parallel.timing import Trace
 from labs.three_d import theory
 from labs.three_d.alone import Alone
+from labs.worst import worst
 
 TOLERANCE = 1e-4
 """Relative: fp32 sums of the same numbers in another order."""
@@ -81,8 +82,7 @@ class Proof:
 
     def norms(self, mine: Tensor, whole: float) -> None:
         """Compare the norms; the step's communication is over."""
-        error = abs(float(mine) - whole) / max(whole, 1e-12)
-        self.mine.norms = max(self.mine.norms, error if error == error else math.inf)
+        self.mine.norms = worst((self.mine.norms, abs(float(mine) - whole) / max(whole, 1e-12)))
         self.mine.moved.append(dict(self._moved() - self._before))
         trace = [(str(action), start, end) for action, start, end in self._engine.pipeline.trace]
         self.mine.traces = [*self.mine.traces, trace][-STEPS_KEPT:]
@@ -122,13 +122,13 @@ class Proof:
 
     def _farthest(self) -> float:
         """The largest difference of a gradient, over the largest element of its tensor."""
-        worst = 0.0
+        farthest = 0.0
         for name, own, dim in self._own():
             other = self._alone.parameters[name].grad
             if own.grad is None or other is None:
                 return math.inf
-            worst = max(worst, _relative(own.grad, self._part(other, dim)))
-        return worst
+            farthest = max(farthest, relative_error(own.grad, self._part(other, dim)))
+        return farthest
 
     def _drift(self) -> float:
         """How far apart the parameters ended, over the way that the whole model went."""
@@ -151,31 +151,26 @@ class Proof:
         return whole if dim is None else slice_along(whole, dim, self._engine.axes.tp)
 
 
-def _relative(measured: Tensor, expected: Tensor) -> float:
-    difference = float((measured - expected).abs().max())
-    return difference / max(float(expected.abs().max()), 1e-12) if difference == difference else math.inf
-
-
 def judge_training(ctx: Context, found: Sequence[Evidence], alone: Alone) -> None:
     """Check losses, gradients, norms and parameters against one process."""
     reporters = [one.losses for one in found if one.losses]
     means = [sum(losses) / len(reporters) for losses in zip(*reporters, strict=True)]
-    losses = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(means, found[0].whole_losses, strict=True))
+    losses = worst(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(means, found[0].whole_losses, strict=True))
     for what, error, shows in (
         ("losses equal", losses, "the mean over replicas and micro-batches is the whole batch's"),
         (
             "gradients equal",
-            max(one.gradients for one in found),
+            worst(one.gradients for one in found),
             "summed over tp, averaged over dp, and over both copies of the tied embedding",
         ),
         (
             "gradient norm equals",
-            max(one.norms for one in found),
+            worst(one.norms for one in found),
             "slices, whole parameters and copies each counted once, over all axes",
         ),
         (
             "parameters equal",
-            max(one.drift for one in found),
+            worst(one.drift for one in found),
             "after all steps the slices together are the model that one process trained",
         ),
     ):

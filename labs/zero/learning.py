@@ -7,7 +7,7 @@ import torch
 from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel.theory import loss_weight, rows_of
-from labs.zero.proofs import over_ranks
+from labs.worst import over_ranks
 from labs.zero.spec import ZeroParams
 from labs.zero.stages import Stage
 from labs.zero.task import Task

@@ -13,6 +13,7 @@ from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel.theory import loss_weight
 from labs.parallel.precision import BF16_UNIT
+from labs.worst import over_ranks, worst
 from labs.zero import theory
 from labs.zero.alone import Lone
 from labs.zero.spec import ZeroParams
@@ -56,13 +57,6 @@ def tolerances(params: ZeroParams, world_size: int) -> Tolerances:
     u = BF16_UNIT
     gradient = (1 + 2 * 2 + (params.accumulate - 1) + (world_size - 1)) * u
     return Tolerances(loss=4 * u, gradient=gradient, norm=math.sqrt(u), drift=math.sqrt(u))
-
-
-def over_ranks(proof: Comms, numbers: list[float], op: str) -> list[float]:
-    """Return the max or sum over ranks of each number; exact for bytes below 2^53."""
-    told = torch.tensor(numbers, dtype=torch.float64, device=proof.recorder.device)
-    proof.all_reduce(told, op=op)
-    return told.tolist()
 
 
 def check_memory(ctx: Context, setting: theory.Setting, journal: Journal, proof: Comms) -> None:
@@ -169,12 +163,9 @@ def check_equal(
     """Compare each rank's part of the first gradient, and the batch's loss in every step."""
     allowed = tolerances(params, ctx.world_size)
     gradients = lone.first_gradients
-    apart = max(
-        (
-            float((mine.float() - gradients[name].flatten()[start:stop].float()).abs().max())
-            for name, start, stop, mine in journal.first_gradients
-        ),
-        default=0.0,
+    apart = worst(
+        float((mine.float() - gradients[name].flatten()[start:stop].float()).abs().max())
+        for name, start, stop, mine in journal.first_gradients
     )
     covered = sum(stop - start for _, start, stop, _ in journal.first_gradients)
     weight = loss_weight(ctx.rank, ctx.world_size, params.batch) / ctx.world_size
@@ -201,11 +192,10 @@ def check_equal(
         "of the largest",
         "each rank's slice is that slice of the whole batch's gradient",
     )
-    worst = max(abs(a - b) / b for a, b in zip(total[1:], lone.losses, strict=True))
     _near(
         ctx,
         "losses equal one process",
-        worst,
+        worst(abs(a - b) / b for a, b in zip(total[1:], lone.losses, strict=True)),
         allowed.loss,
         "relative, worst step",
         "the ranks' losses, weighed by their rows, are the loss of the whole batch in every step",
@@ -219,7 +209,7 @@ def check_equal(
 def _check_norms(ctx: Context, params: ZeroParams, norms: list[float], lone: list[float]) -> None:
     """`norms` are the largest of the ranks by step, and then the smallest with their signs turned."""
     largest, smallest = norms[: len(lone)], [-norm for norm in norms[len(lone) :]]
-    worst = max(
+    off = worst(
         abs(norm - alone) / alone
         for both in (largest, smallest)
         for norm, alone in zip(both, lone, strict=True)
@@ -227,7 +217,7 @@ def _check_norms(ctx: Context, params: ZeroParams, norms: list[float], lone: lis
     _near(
         ctx,
         "gradient norm equals one process",
-        worst,
+        off,
         tolerances(params, ctx.world_size).norm,
         "relative, worst step and rank",
         "clipping goes by the norm of the whole gradient, of which a rank holds a part",
@@ -246,14 +236,14 @@ def check_parameters(
     """Compare the parameters that every rank ends with, gathered whole, with one process's."""
     way = math.sqrt(sum(_squares(lone[name], start[name]) for name in lone))
     apart = math.sqrt(sum(_squares(after[name], lone[name]) for name in lone))
-    (worst,) = over_ranks(proof, [apart], "max")
+    (apart,) = over_ranks(proof, [apart], "max")
     if ctx.rank != 0:
         return
     allowed = tolerances(params, ctx.world_size).drift
     ctx.check(
         "parameters equal one process",
-        after.keys() == lone.keys() and worst <= allowed * way,
-        measured=worst / way,
+        after.keys() == lone.keys() and apart <= allowed * way,
+        measured=apart / way,
         expected=0.0,
         tolerance=allowed,
         unit="of the way they went",

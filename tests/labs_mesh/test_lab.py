@@ -16,7 +16,7 @@ from tests.ranks import run_lab, values
     [
         (1, {}),
         (3, {}),
-        (4, {"shape": "2x2", "names": "dp,tp", "sync_axis": "tp"}),
+        (4, {"shape": "2x2", "names": "flat,tp", "sync_axis": "tp", "dim": 1}),
         (6, {"shape": "3x2"}),
         (8, {"shape": "2x2x2", "ranks_per_node": 4}),
     ],
