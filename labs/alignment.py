@@ -82,6 +82,12 @@ def leave(ctx: Context) -> None:
         publish(account_of(ctx, left=True), ctx.rank)
 
 
+def has_ended(rank: int) -> bool:
+    """Whether a rank has come to its end, well or not: it has put its account where the others find it."""
+    store = dist.distributed_c10d._get_default_store()
+    return bool(store.check([_key(rank)]))
+
+
 def report(ctx: Context, known: str) -> None:
     """After a failed collective: say by the check, beside the exception, who did not take part.
 

@@ -53,7 +53,7 @@ def diagnose(error: BaseException, pending: tuple[str, str, int] | None) -> Diag
             text,
             "every rank of a group must issue the same collectives, in the same order, with the same shapes",
         )
-    where = f" in {pending[0]} number {pending[2]} of group {pending[1]}" if pending else ""
+    where = f" in {_call(*pending)}" if pending else ""
     if pending and _LOST_PEER.search(str(error)):
         return Diagnosis(
             "exception", f"lost a peer{where}: {message}", text, "see the rank that failed", True
@@ -62,6 +62,11 @@ def diagnose(error: BaseException, pending: tuple[str, str, int] | None) -> Diag
         advice = "a rank of the group never arrived there: see which one, and what it was doing"
         return Diagnosis("timeout", f"waited in vain{where}: {message}", text, advice, True)
     return Diagnosis("exception", f"{type(error).__name__}: {message}", text, _advice(error))
+
+
+def _call(op: str, group: str, number: int) -> str:
+    """Say which call; a send, a receive and a wait have no number."""
+    return f"{op}{f' number {number}' if number >= 0 else ''} of group {group}"
 
 
 def disagreement(text: str) -> str:
