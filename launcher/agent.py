@@ -136,22 +136,27 @@ class Elastic:
     ) -> bool:
         """Look after the ranks as torch does, but leave them a moment to report when one has ended.
 
-        At the first non-zero exit code torch ends all others, before they could say what they saw.
+        At the first non-zero exit code torch ends all others, before they could say what they saw; so it
+        looks only when all have ended, or have returned and are waited for (`timeout` None).
         """
         ended = {
             number: process.exitcode
             for number, process in enumerate(context.processes)
-            if process.exitcode is not None and number not in self._codes
+            if process.exitcode is not None
         }
-        if control.ending_ranks:
+        own = {
+            number: code
+            for number, code in ended.items()
+            if number not in self._codes and control.own_end(context.processes[number].pid)
+        }
+        if UNKNOWN_CODE in own.values() and self._server_went():
+            own = {number: SERVER_GONE if code == UNKNOWN_CODE else code for number, code in own.items()}
+        self._codes.update(own)
+        if timeout is None or len(ended) == len(context.processes):
             return join(timeout, grace_period)
-        if UNKNOWN_CODE in ended.values() and self._server_went():
-            ended = {number: SERVER_GONE if code == UNKNOWN_CODE else code for number, code in ended.items()}
-        self._codes.update(ended)
-        if timeout is not None and any(self._codes.values()) and len(self._codes) < len(context.processes):
+        if any(self._codes.values()):
             control.rank_ended()
-            return False
-        return join(timeout, grace_period)
+        return False
 
     def _server_went(self) -> bool:
         """Whether the forkserver is gone. One that was killed closes its pipes a moment before it is."""

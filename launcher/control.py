@@ -76,7 +76,7 @@ class RunControl:
         self._break_at = float("inf")
         self._stuck_at = float("inf")
         self._terminated = False
-        self._ending_ranks = False
+        self._ended_by_us: set[int] = set()
         self._thread = threading.Thread(target=self._watch, name="run-control", daemon=True)
 
     def begin(self) -> None:
@@ -129,10 +129,12 @@ class RunControl:
         if first and not everyone:
             self._ask_for_stacks()
 
-    @property
-    def ending_ranks(self) -> bool:
-        """Whether the launcher is ending the ranks: how they go then says nothing about them."""
-        return self._ending_ranks
+    def own_end(self, pid: int) -> bool:
+        """Whether a rank that is gone went by itself: how those go that the launcher ends says nothing.
+
+        An exit code is seen later than its rank went, under load much later: the rank counts, not the moment.
+        """
+        return pid not in self._ended_by_us
 
     def rank_ended(self) -> None:
         """A rank has ended with an error; the others get a moment to report what they saw."""
@@ -192,8 +194,7 @@ class RunControl:
             return
         if not self._terminated:
             self._terminated = True
-            # Where all are gone already, their exit codes are their own, and may not have been seen yet.
-            self._ending_ranks = any(lifeline.alive(rank) for rank in self._ranks)
+            self._ended_by_us = {rank.pid for rank in self._ranks if lifeline.alive(rank)}
             self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
             self._terminate()
         if now >= self._kill_at:

@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import BinaryIO
 
 import msgspec
@@ -53,6 +52,7 @@ class Service:
         self._leaving = False
         self._current: RunControl | None = None
         self._runs: queue.SimpleQueue[RunControl | None] = queue.SimpleQueue()
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._main_thread = threading.main_thread().ident or 0
         collector.on_failed = self._rank_failed
@@ -69,9 +69,9 @@ class Service:
 
     def listen(self, requests: BinaryIO) -> None:
         """Start the thread that reads requests until EOF, and take over the ending signals."""
-        for number in SIGNALS:
-            signal.signal(number, self._on_signal)
-        signal.signal(STOP_SIGNAL, self._on_stop)
+        for number in (*SIGNALS, STOP_SIGNAL):
+            signal.signal(number, lambda number, _frame: self._signals.put(number))
+        threading.Thread(target=self._heed, name="signals", daemon=True).start()
         threading.Thread(target=self._read, args=(requests,), name="requests", daemon=True).start()
 
     @property
@@ -86,19 +86,20 @@ class Service:
             if control is None:
                 continue
             try:
-                self._run(control, launch)
+                last = self._run(control, launch)
             finally:
                 self._current = None
                 if self._leaving:
                     self._runs.put(None)
+            self.reply(last)  # after that the next request may be here already
 
-    def _run(self, control: RunControl, launch: Launch) -> None:
+    def _run(self, control: RunControl, launch: Launch) -> Reply:
+        """Do one run from its record's opening to its sealing; returns what is to be said last."""
         request = control.request
         try:
             environment = self._collector.open(request, control.requested_ns)
         except CollectorError as error:
-            self.reply(Refused(message=str(error), run_id=request.run_id))
-            return
+            return Refused(message=str(error), run_id=request.run_id)
         control.begin()
         self.reply(Started(run_id=request.run_id))
         try:
@@ -106,7 +107,7 @@ class Service:
         finally:
             control.finish()
         exit_code = self._collector.seal(request, control.requested_ns, codes, control.ending)
-        self.reply(Finished(run_id=request.run_id, exit_code=exit_code))
+        return Finished(run_id=request.run_id, exit_code=exit_code)
 
     def _read(self, requests: BinaryIO) -> None:
         for line in requests:
@@ -162,14 +163,15 @@ class Service:
             self._end(current, reason, exit_code)
         self._runs.put(None)
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._leave(f"the agent got {signal.Signals(number).name}", 128 + number)
-
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        """Somebody ran `workbench --stop`: the run ends as a terminated one, the agent serves on."""
-        current = self._current
-        if current is not None:
-            current.stop("stopped by workbench --stop", 128 + signal.SIGTERM)
+    def _heed(self) -> None:
+        """Act on signals. A handler runs inside whatever the main thread does, which may hold a lock."""
+        while True:
+            number = self._signals.get()
+            current = self._current
+            if number != STOP_SIGNAL:
+                self._leave(f"the agent got {signal.Signals(number).name}", 128 + number)
+            elif current is not None:  # the run ends as a terminated one, the agent serves on
+                self._end(current, "stopped by workbench --stop", 128 + signal.SIGTERM)
 
     def _rank_failed(self, rank: int) -> None:
         current = self._current

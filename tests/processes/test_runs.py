@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from launcher import lifeline
-from launcher.protocol import Finished, Refused, Started
+from launcher.agent import Elastic
+from launcher.control import RunControl
+from launcher.protocol import Finished, Refused, RunRequest, Started, decode_reply, encode
+from launcher.service import Service
 from tests.processes.harness import Runner, session_members, wait_for_children
 
 
@@ -197,3 +206,73 @@ def test_requests_that_cannot_be_served_are_refused(runner: Runner) -> None:
     assert runner.next(Refused).run_id == "another"
     runner.client.stop(run.request.run_id, "stop", 130)
     assert isinstance(runner.next(Finished), Finished)
+
+
+def request_in(folder: Path) -> RunRequest:
+    """A request that nobody carries out."""
+    return RunRequest(run_id="test", folder=str(folder), entrypoint="none:main", argument={}, world_size=2)
+
+
+class TestExitCodesThatAreSeenLate:
+    """Under load a rank's exit code may be known only when the launcher is ending the others already."""
+
+    def test_a_rank_that_was_gone_before_counts_as_gone_by_itself(self, tmp_path: Path) -> None:
+        control = RunControl(request_in(tmp_path), lambda: None, lambda: None, lambda: None)
+        control.begin()
+        with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
+            control.launched([first.pid, second.pid])
+            first.kill()
+            first.wait()
+            control.stop("a test", 130)
+            assert second.wait(10) == -signal.SIGTERM
+        control.finish()
+        assert control.own_end(first.pid)
+        assert not control.own_end(second.pid)
+
+    def test_the_code_is_kept_and_the_others_may_still_speak(self) -> None:
+        told: list[str] = []
+        ranks = [SimpleNamespace(pid=10, exitcode=None), SimpleNamespace(pid=11, exitcode=None)]
+        control = SimpleNamespace(own_end=lambda pid: pid == 11, rank_ended=lambda: told.append("ended"))
+        elastic = object.__new__(Elastic)  # its constructor loads torch
+        elastic._codes, elastic._server = {}, None
+
+        def join(*_: object) -> bool:
+            told.append("torch")
+            return False
+
+        def look() -> None:
+            context = cast("Any", SimpleNamespace(processes=ranks))
+            elastic._join(cast("Any", control), context, join, -1)
+
+        look()
+        assert told == []
+        ranks[1].exitcode = -9
+        look()
+        assert told == ["ended"], "torch would end the others at once"
+        ranks[0].exitcode = -15
+        look()
+        assert told == ["ended", "torch"]
+        assert elastic._codes == {1: -9}, "rank 0 was ended by the launcher"
+
+
+def test_a_request_right_behind_the_last_reply_is_taken(tmp_path: Path) -> None:
+    """The workbench may ask for the next run as soon as it has read that the one before is over."""
+
+    class Replies(io.BytesIO):
+        finished = 0
+
+        def flush(self) -> None:
+            last = decode_reply(self.getvalue().splitlines()[-1])
+            assert not isinstance(last, Refused), last
+            if isinstance(last, Finished):
+                self.finished += 1
+                service._read(io.BytesIO(asked if self.finished < 2 else b""))
+
+    asked = encode(request_in(tmp_path)) + b"\n"
+    collector = Mock()
+    collector.open.return_value, collector.seal.return_value = {}, 0
+    replies = Replies()
+    service = Service(replies, collector, detached=True)
+    service._read(io.BytesIO(asked))
+    service.serve(lambda _control, _environment: {})
+    assert replies.finished == 2
