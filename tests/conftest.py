@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 SETTINGS = ("NO_COLOR", "COLUMNS", "LINES", "WORLDSIZE_TELEMETRY", "WORLDSIZE_SECRET", "WORLDSIZE_RUN_ID")
+
+
+def pytest_configure() -> None:
+    """Hear all signals: a runner under nohup or in the background ignores some, as would what it starts."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ Processes of a run are found by the session that they were started in and by its
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ import psutil
 
 TIMEOUT_S = 110.0
 WORKBENCH = (sys.executable, "-m", "workbench")
+STARTED: list[subprocess.Popen[str]] = []
 
 
 def workbench(
@@ -40,8 +42,8 @@ def workbench(
 
 
 def started(words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-    """Start the command in a session of its own, with pipes for its output."""
-    return subprocess.Popen(
+    """Start the command in a session of its own, with pipes for its output; it ends with its test."""
+    process = subprocess.Popen(
         [*WORKBENCH, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -50,6 +52,19 @@ def started(words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         start_new_session=True,
         **options,
     )
+    STARTED.append(process)
+    return process
+
+
+def end_started() -> None:
+    """Kill what a failed test has left running: its load would make others fail."""
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            for member in family(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+            process.communicate()
 
 
 def until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:

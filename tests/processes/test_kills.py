@@ -18,7 +18,7 @@ from launcher.client import Lost
 from launcher.events import decode
 from launcher.protocol import RunRequest
 from launcher.rundir import EVENTS, Result, read_result
-from tests.processes.harness import ROOT, Run, Runner, session_members, until, wait_for_children
+from tests.processes.harness import ROOT, START_S, Run, Runner, session_members, until, wait_for_children
 
 
 def read_whole_record(run_folder: Path) -> int:
@@ -225,7 +225,7 @@ def test_the_workbench_goes_while_torch_loads(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     run = runner.prepare(world_size=2, do="hang", who=1)
     runner.client.request(run.request)
-    runner.client.close()
+    runner.client.close(START_S)  # or an agent whose torch is slow to load would be killed instead
     result = run.result()
     assert result.status == "interrupted"
     assert not list(run.folder.glob("rank*.log"))

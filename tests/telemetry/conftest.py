@@ -15,6 +15,5 @@ def collector(tmp_path: Path) -> Iterator[CollectorProcess]:
     """A running collector; it must end by itself when its stdin does."""
     process = CollectorProcess(tmp_path / "run")
     yield process
-    if process.process.poll() is None:
-        process.close()
+    process.close()
     assert process.process.returncode is not None

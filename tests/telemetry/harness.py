@@ -7,6 +7,7 @@ import queue
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -42,11 +43,13 @@ class CollectorProcess:
         self.failed: list[int] = []
         self.address = ""
         self.secret = ""
+        self._temp = tempfile.TemporaryDirectory(prefix="worldsize-", dir=channel.temporary_root())
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "launcher.collector"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
+            env={**os.environ, "TMPDIR": self._temp.name},
         )
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -117,6 +120,7 @@ class CollectorProcess:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(PATIENCE_S)
+        self._temp.cleanup()
 
 
 def hello(rank: int, world_size: int = 2) -> Hello:
