@@ -15,7 +15,6 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.filter import LineFilter, Monochrome, NoColor
-from textual.theme import Theme
 
 from labs.exercises import Verdict
 from labs.params import LabSpec, ParameterError, nearest
@@ -25,6 +24,7 @@ from launcher.protocol import Finished, Refused, Reply, Warm
 from launcher.rundir import Manifest, read_manifest, read_result
 from workbench import palette
 from workbench.checking import Checking
+from workbench.console import say
 from workbench.feed import Feed
 from workbench.guides import GuideError, parse_guide
 from workbench.machine import Machine
@@ -39,26 +39,13 @@ from workbench.screens.history import HistoryScreen
 from workbench.screens.home import HomeScreen
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen, panes_of
-from workbench.screens.shades import LIGHT, SIXTEEN, filters_of, heed_no_color
+from workbench.screens.shades import LIGHT, SIXTEEN, THEME, filters_of, heed_no_color
 from workbench.screens.terminal import Terminal
 from workbench.services import Agent, Services, conclude
 from workbench.session import RunOptions, prepare, runs_dir_of
 from workbench.study import Study
 
-CLOSE_S = 5.0
-THEME = Theme(
-    name="worldsize",
-    primary=palette.ACCENT,
-    secondary=palette.VIOLET,
-    accent=palette.WARN,
-    warning=palette.WARN,
-    error=palette.BAD,
-    success=palette.GOOD,
-    foreground=palette.STRONG,
-    background=palette.BACKGROUND,
-    surface=palette.SURFACE,
-    panel=palette.PANEL,
-)
+CLOSE_S = ASKED_S = 5.0
 COLLECTOR_S, LEFT_S = 5.0, 1.0
 """How long a collector may take to write the result after its agent is gone, and after the agent was closed
 in order: it has written the result then, or never began the run."""
@@ -77,7 +64,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("colon", "command_palette", "all commands", key_display=":", show=False),
         Binding("q", "quit", "quit"),
-        Binding("ctrl+c", "quit", "quit", show=False, priority=True),
+        Binding("ctrl+c", "leave", "quit at once", show=False, priority=True),
     ]
 
     def __init__(
@@ -103,6 +90,9 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._replay = replay
         self._asked: dict[str, tuple[msgspec.Struct, RunOptions]] = {}
         self._leaving = False
+        self._asked_until = 0.0
+        """Until when (s, monotonic) another `q` means that the run may end."""
+        self.stopped_run = ""
         self.left_with = 0
         """What `leave` was told: a terminal that goes may end the app before it says so itself."""
         self.course = self.services.course()
@@ -123,10 +113,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             self.warm_up()
 
     def _watch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        codes = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: INTERRUPTED}
-        for number, code in codes.items():
-            loop.add_signal_handler(number, self.leave, code)
+        for number, code in {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: INTERRUPTED}.items():
+            asyncio.get_running_loop().add_signal_handler(number, self.leave, code)
 
     def _probe(self) -> None:
         machine = self.services.probe()
@@ -345,7 +333,16 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self.push_screen(HelpScreen(dict(self.screen.active_bindings), self.glyphs))
 
     async def action_quit(self) -> None:
-        """Leave, from anywhere."""
+        """Leave, from anywhere; a run in progress would end with the app, so that is asked for twice."""
+        now = time.monotonic()
+        if not self.current_run or self._leaving or now < self._asked_until:
+            self.leave(0)
+            return
+        self._asked_until = now + ASKED_S
+        self.notify("q again stops the run and quits", severity="warning", timeout=ASKED_S)
+
+    def action_leave(self) -> None:
+        """Leave at once, as ctrl-C does everywhere."""
         self.leave(0)
 
     def leave(self, code: int) -> None:
@@ -357,6 +354,7 @@ class WorkbenchApp(App[int], inherit_bindings=False):
         self._leaving = True
         self.left_with = code
         if self.current_run:
+            self.stopped_run = self.current_run
             self.notify("stopping the run; q again kills it", timeout=CLOSE_S)
         self.run_worker(self._leave(code))
 
@@ -396,4 +394,6 @@ def run_app(options: AppOptions, replay: Path | None = None) -> int:
         app.close_agent()
     if app.crash is not None:
         raise app.crash
+    if app.stopped_run and not app.left_with:
+        say(f"{app.stopped_run} was stopped, and kept: workbench --replay {app.stopped_run}")
     return app.left_with or app.return_code or 0

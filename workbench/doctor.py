@@ -26,6 +26,7 @@ from workbench.console import SET_TERM, is_terminal, say
 from workbench.course import data_dir
 from workbench.machine import Machine, backend_for, probe
 from workbench.session import runs_dir_of
+from workbench.views.units import size
 
 MIN_PYTHON = (3, 11)
 MIN_FILES = 1024
@@ -65,7 +66,7 @@ def examine(runs_dir: str) -> list[Finding]:
         *_links(Gpus().links(), os.environ),
         _backend(machine),
         Finding(name="cores", value=str(machine.cores)),
-        Finding(name="memory", value=_size(machine.memory)),
+        Finding(name="memory", value=size(machine.memory)),
         *_shm(Path("/dev/shm")),
         _loopback(socket.getaddrinfo),
         _own_name(socket.gethostname(), socket.getaddrinfo),
@@ -74,7 +75,11 @@ def examine(runs_dir: str) -> list[Finding]:
         _terminal(),
         _locale(),
         _settings(),
-        _folder("runs", runs_dir_of(runs_dir), "give another: --runs-dir DIR or WORLDSIZE_RUNS_DIR"),
+        _folder(
+            "runs",
+            runs_dir_of(runs_dir or _runs_dir_set()),
+            "give another: --runs-dir DIR or WORLDSIZE_RUNS_DIR",
+        ),
         _folder("progress", data_dir(), "set WORLDSIZE_DATA_DIR to a folder that can be written"),
         _folder("temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder that can be written"),
     ]
@@ -110,9 +115,7 @@ def _torch(machine: Machine) -> Finding:
 def _gpus(machine: Machine) -> list[Finding]:
     if not machine.gpus:
         return [Finding(name="GPUs", value=machine.gpu_note)]
-    return [
-        Finding(name=f"GPU {gpu.index}", value=f"{gpu.name}, {_size(gpu.memory)}") for gpu in machine.gpus
-    ]
+    return [Finding(name=f"GPU {gpu.index}", value=f"{gpu.name}, {size(gpu.memory)}") for gpu in machine.gpus]
 
 
 def _links(links: list[Link], environment: Mapping[str, str]) -> list[Finding]:
@@ -152,7 +155,7 @@ def _shm(folder: Path) -> list[Finding]:
     if not os.access(folder, os.W_OK | os.X_OK):
         return [Finding(name=str(folder), value="cannot be written", advice=f"chmod 1777 {folder}, as root")]
     small = usage.free < MIN_SHM
-    value = f"{_size(usage.free)} free of {_size(usage.total)}"
+    value = f"{size(usage.free)} free of {size(usage.total)}"
     return [Finding(name=str(folder), value=value, advice=advice if small else "")]
 
 
@@ -206,8 +209,18 @@ def _settings() -> Finding:
         found = settings.load()
     except ParameterError as error:
         return Finding(name="settings", value=str(error), advice="mend that line, or remove it")
-    said = ", ".join(f"{name} = {value}" for name, value in found.values.items())
+    values = found.values.items()
+    shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values}
+    said = ", ".join(f"{name} = {value}" for name, value in shown.items())
     return Finding(name="settings", value=f"{found.path}: {said or 'nothing set'}")
+
+
+def _runs_dir_set() -> str:
+    """Where the settings file wants the runs; empty where it says nothing, or cannot be read."""
+    try:
+        return str(settings.load().values.get("runs_dir", ""))
+    except ParameterError:
+        return ""
 
 
 def _files() -> Finding:
@@ -255,11 +268,6 @@ def _folder(name: str, folder: Path, advice: str) -> Finding:
     full = free < MIN_FREE
     return Finding(
         name=name,
-        value=f"{folder}, {_size(free)} free",
+        value=f"{folder}, {size(free)} free",
         advice=f"free space there, or {advice}" if full else "",
     )
-
-
-def _size(count: int) -> str:
-    """Bytes in GiB or MiB."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -111,6 +111,7 @@ class Glyphs(msgspec.Struct, frozen=True):
     unwritten: str
     ellipsis: str
     dot: str
+    bullet: str
     digits: str
     marker: str
     equals: str
@@ -134,6 +135,7 @@ UNICODE = Glyphs(
     unwritten="·",
     ellipsis="…",
     dot="·",
+    bullet="·",
     digits="₀₁₂₃₄₅₆₇₈₉",
     marker="braille",
     equals="=",
@@ -157,6 +159,7 @@ ASCII = Glyphs(
     unwritten=".",
     ellipsis="~",
     dot="|",
+    bullet="-",
     digits="0123456789",
     marker="digits",
     equals="=",

@@ -119,7 +119,7 @@ def page(runs: Sequence[KeptRun], runs_dir: Path) -> str:
         if run.result is not None:
             wall = f"{run.result.wall_s:.1f}"
             passed = sum(check.passed for check in run.result.checks)
-            checks = f"{passed} of {len(run.result.checks)} passed"
+            checks = f"{passed} of {len(run.result.checks)} passed" if run.result.checks else "none made"
         ranks = run.manifest.world_size
         lines.append(f"{run.manifest.run_id:<{width}}  {run.status:<11}  {ranks:>5}  {wall:>7}  {checks}")
     return "\n".join([*lines, "", f"in {runs_dir}"])

@@ -177,16 +177,20 @@ def to_json(verdict: Verdict) -> str:
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
-def render(exercise: Exercise, path: Path, verdict: Verdict) -> str:
-    """The verdict as text: what differs, where, what it usually means, and what to do next."""
+def render(exercise: Exercise, path: Path, verdict: Verdict, *, width: int = 0, hints: str = "") -> str:
+    """The verdict as text: what differs, where, what it usually means, and what to do next.
+
+    In the app `width` is that of its pane, and `hints` says which key shows one.
+    """
     name = exercise.name
+    width = width or min(MAX_WIDTH, shutil.get_terminal_size().columns)
     took = f"{exercise.ranks} ranks, {verdict.seconds:.2f} s"
     printed = [f"{INDENT}printed by {line}" for line in verdict.printed]
     if verdict.passed:
         return "\n".join([f"{name}: passed ({took})", f"{INDENT}{verdict.message}", *printed])
     lines = [f"{name}: {'not passed' if verdict.kind in EXIT_CODES else 'FAILED'} ({took})"]
     on = f"on {verdict.case}, " if verdict.case and verdict.kind != "unwritten" else ""
-    lines += _wrapped(f"{on}{verdict.message}")
+    lines += _wrapped(f"{on}{verdict.message}", width)
     if verdict.kind == "stuck":
         lines += [f"{INDENT}  {wait}" for wait in verdict.got.split("; ")]
     if verdict.line and verdict.line not in verdict.message:
@@ -195,8 +199,8 @@ def render(exercise: Exercise, path: Path, verdict: Verdict) -> str:
         lines += [f"{INDENT}| {line}" for line in _learners_part(verdict.traceback, path)]
     if verdict.mistake:
         lines.append(f"{INDENT}This mistake has a name: {verdict.mistake}.")
-    lines += [*_wrapped(verdict.meaning), *printed]
-    lines.append(f"{INDENT}Hints: workbench --exercise {name} --hint 1, 2 or 3")
+    lines += [*_wrapped(verdict.meaning, width), *printed]
+    lines.append(INDENT + (hints or f"Hints: workbench --exercise {name} --hint 1, 2 or 3"))
     return "\n".join(lines)
 
 
@@ -207,6 +211,5 @@ def _learners_part(trace: str, path: Path) -> list[str]:
     return lines[own[0] :] if own else lines[-1:]
 
 
-def _wrapped(text: str) -> list[str]:
-    width = min(MAX_WIDTH, shutil.get_terminal_size().columns)
+def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT)

@@ -8,11 +8,15 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
+from labs.catalog import catalog
+from labs.params import fields_of
 from launcher.rundir import read_manifest
 from tests.app.conftest import Compare
 from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until, until_seen
 from workbench.app import WorkbenchApp
+from workbench.options import AppOptions
+from workbench.screens.form import common_fields, hint
 from workbench.screens.lab import LabScreen
 from workbench.screens.run import RunScreen
 
@@ -135,3 +139,19 @@ class TestALearnerChangesParameters:
             assert manifest.lab == "dp"
             assert manifest.params["broadcast"] is True
             await until_seen(pilot, "starting")
+
+
+def test_a_hint_says_as_much_as_it_has_room_for_and_ends_at_a_word() -> None:
+    spec = catalog()["dp"]
+    fields = {field.name: field for field in (*common_fields(spec, AppOptions()), *fields_of(spec.params))}
+    said = {
+        ("nproc", 30): "number of ranks  >=2 <=64",
+        ("nproc", 18): "number of ranks",
+        ("bucket_mb", 25): "MiB a bucket",
+        ("data", 25): "your own folder",
+        ("variant", 30): "bucketed, ddp, flat, naive",
+        ("variant", 20): "bucketed, ddp,~",
+        ("batch", 25): "rows, sequences or~",
+    }
+    for (name, room), expected in said.items():
+        assert hint(fields[name], room, "~") == expected

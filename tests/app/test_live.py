@@ -67,12 +67,14 @@ class TestALearnerWatchesARun:
 
     async def test_stop_asks_the_agent_and_says_so(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)
-        async with app.run_test(size=WIDE) as pilot:
+        async with app.run_test(size=WIDE, notifications=True) as pilot:
             folder = await start_dp(pilot, outside)
             append(folder, dp_events(read_manifest(folder), steps=5, end=False))
             await until_seen(pilot, "step 4/60")
             await pilot.press("s")
             await until_seen(pilot, "stopping")
+            await pilot.press("r")
+            await until_seen(pilot, "still stopping; once it has, r runs it again")
             assert outside.agent.stops == [(folder.name, "stopped by the person", 130)]
 
     async def test_one_run_at_a_time_and_the_way_back_to_it(self, runs_dir: Path, outside: Outside) -> None:
@@ -124,10 +126,18 @@ class TestAStartThatFails:
 
 
 class TestALearnerLeaves:
-    async def test_q_in_the_middle_of_a_run_closes_the_agent(self, runs_dir: Path, outside: Outside) -> None:
+    async def test_q_in_the_middle_of_a_run_is_asked_for_twice_and_closes_the_agent(
+        self, runs_dir: Path, outside: Outside
+    ) -> None:
         app = app_of(runs_dir, outside)
-        async with app.run_test(size=WIDE) as pilot:
+        async with app.run_test(size=WIDE, notifications=True) as pilot:
             folder = await start_dp(pilot, outside)
+            await pilot.press("question_mark", "q")
+            await until(pilot, lambda: isinstance(app.screen, RunScreen))
+            await pilot.press("q")
+            await until_seen(pilot, "q again stops the run and quits")
+            assert app.return_code is None
+            assert not outside.agent.closed
             await pilot.press("q")
             await until(pilot, lambda: app.return_code is not None)
         assert outside.agent.closed >= 1

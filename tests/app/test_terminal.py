@@ -212,7 +212,10 @@ def test_a_person_quits_from_a_light_screen(open_app: Callable[..., Terminal]) -
     folder, processes = terminal.begin_run()
     assert b";2;224;224;224" in terminal.written, "the background of that theme"
     terminal.press(b"q")
+    terminal.until(lambda: terminal.shows("again stops the run"), "being asked")
+    terminal.press(b"q")
     assert terminal.ended() == 0
+    assert f"--replay {folder.name}".encode() in terminal.written
     gone(processes)
     assert result(folder)["status"] == "interrupted"
     assert terminal.last(ALTERNATE_SCREEN) == "?1049l"

@@ -90,6 +90,7 @@ def test_of_sixteen_colours_the_ranks_have_eight_and_only_what_failed_is_red() -
         for ground in grounds:
             ink, on = number(palette.ON_COLOUR, ground), number(ground)
             assert ink == (15 if on in palette.DARK else 0)
+    assert number(palette.WARN, palette.STRONG) == number(palette.GOOD, palette.MUTED) == 0, "pale on pale"
 
 
 @pytest.mark.parametrize(("term", "theme"), [("xterm", "worldsize-16"), ("xterm-256color", "worldsize")])

@@ -33,8 +33,8 @@ def test_every_gpu_has_a_line() -> None:
     gpus = (Gpu(index=0, name="H", memory=1 << 30), Gpu(index=1, name="H", memory=1 << 29))
     findings = doctor._gpus(msgspec.structs.replace(MACHINE, gpus=gpus))
     assert [(found.name, found.value) for found in findings] == [
-        ("GPU 0", "H, 1.0 GiB"),
-        ("GPU 1", "H, 512 MiB"),
+        ("GPU 0", "H, 1.07 GB"),
+        ("GPU 1", "H, 537 MB"),
     ]
     assert [found.value for found in doctor._gpus(MACHINE)] == ["no GPU"]
 
@@ -64,7 +64,7 @@ def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: Usage(64 << 20, 32 << 20, 32 << 20))
     (finding,) = doctor._shm(tmp_path)
-    assert finding.value == "32 MiB free of 64 MiB"
+    assert finding.value == "33.6 MB free of 67.1 MB"
     assert "--shm-size=1g" in finding.advice
     full = doctor._folder("runs", tmp_path, "give another")
     assert full.advice == "free space there, or give another"
@@ -149,3 +149,13 @@ def test_settings_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     finding = doctor._settings()
     assert "line 1" in finding.value
     assert finding.advice
+
+
+def test_the_folder_of_runs_is_that_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLDSIZE_CONFIG_DIR", str(tmp_path))
+    monkeypatch.delenv("WORLDSIZE_RUNS_DIR", raising=False)
+    (tmp_path / "config.toml").write_text('runs_dir = "/proc/none"\nquiet = true\n')
+    found = {finding.name: finding for finding in doctor.examine("")}
+    assert found["settings"].value.endswith(": runs_dir = /proc/none, quiet = true")
+    assert found["runs"].value.startswith("/proc/none: ")
+    assert found["runs"].advice

@@ -136,6 +136,13 @@ class TestBandwidthPane:
         view.feed(_scalar("link_peak", 0.6, -1))
         assert "(the switch reduces: NVLS)" in "\n".join(_text(BandwidthPane(), view, 76, 18))
 
+    def test_a_curve_far_below_the_peak_has_the_plot_for_itself(self) -> None:
+        view = _view("all_reduce")
+        view.feed(_scalar("link_peak", 450.0, -1))
+        text = "\n".join(_text(BandwidthPane(), view, 76, 18))
+        assert "link peak 450 GB/s, reached 0%, above the plot" in text
+        assert "450.0" not in text.partition("out of place")[0]
+
 
 class TestTopology:
     def _cpu(self, nodes: tuple[str, ...] = ("host",) * 4) -> TopologyView:

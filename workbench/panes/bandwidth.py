@@ -14,6 +14,8 @@ from workbench.panes.ink import Line, ink, muted, right
 from workbench.panes.plot import decode, rgb, start_plot
 from workbench.views.bandwidth import BandwidthSnapshot, OpCurve, Point
 
+IN_SIGHT = 0.25
+"""What part of the link's peak must be reached for its line to be drawn: else the curve would lie flat."""
 _UNITS = ("B", "K", "M", "G")
 
 
@@ -26,8 +28,8 @@ class BandwidthPane(Pane[BandwidthSnapshot]):
     WEIGHT = 14
     MAX_HZ = 1.0
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "choose(-1)", "op", key_display="left right"),
-        Binding("right", "choose(1)", "op after", show=False),
+        Binding("left", "choose(-1)", "op", key_display="left right", tooltip="the operation before"),
+        Binding("right", "choose(1)", "op after", show=False, tooltip="the operation after"),
     ]
 
     def __init__(self, *, ascii_only: bool = False, key: str = "") -> None:
@@ -75,7 +77,7 @@ class BandwidthPane(Pane[BandwidthSnapshot]):
             plotext.plot(xs, rates, color=rgb(palette.MUTED), marker=marker or ".")
             if low < curve.fit.half_size < high:
                 plotext.vertical_line(math.log2(curve.fit.half_size), color=rgb(palette.WARN))
-        if snapshot.link_peak is not None:
+        if snapshot.link_peak is not None and curve.best >= IN_SIGHT * snapshot.link_peak:
             plotext.horizontal_line(snapshot.link_peak, color=rgb(palette.BAD))
         for points, colour, letter in (
             (curve.in_place, palette.RANKS[1], "i"),
@@ -107,9 +109,9 @@ class BandwidthPane(Pane[BandwidthSnapshot]):
         if curve.fit is not None:
             lines += self._regimes(curve)
         if snapshot.link_peak is not None:
-            best = max(point.busbw for point in curve.out_of_place)
-            share = best / snapshot.link_peak
+            share = curve.best / snapshot.link_peak
             over = " (the switch reduces: NVLS)" if share > 1 else ""
+            over = ", above the plot" if share < IN_SIGHT else over
             lines.append([muted(f"link peak {snapshot.link_peak:.4g} GB/s, reached {share:.0%}{over}")])
         return lines
 

@@ -8,7 +8,7 @@ from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, fit, ink, muted, wrap
 from workbench.views.checks import CheckRow, ChecksSnapshot
-from workbench.views.units import number
+from workbench.views.units import allowance, number
 
 WIDE = 70
 
@@ -41,7 +41,7 @@ class ChecksPane(Pane[ChecksSnapshot]):
         if row.measured is None and row.expected is None:
             return ""
         unit = row.unit if row.unit == "B" else ""
-        tolerance = f" within {row.tolerance:.3g}" if row.tolerance else ""
+        tolerance = f" within {allowance(row.tolerance, unit)}" if row.tolerance else ""
         after = f" {row.unit}" if row.unit and not unit else ""
         return f"{number(row.measured, unit)}, expected {number(row.expected, unit)}{tolerance}{after}"
 

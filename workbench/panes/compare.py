@@ -116,7 +116,7 @@ class StackPane(Pane[StackSnapshot]):
     TITLE = "schedules on one scale of time"
     SHORT = "schedules"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("plus,equals_sign", "zoom(2)", "zoom", key_display="+ -"),
+        Binding("plus,equals_sign", "zoom(2)", "zoom", key_display="+ -", tooltip="zoom in"),
         Binding("minus", "zoom(-2)", "zoom out", show=False),
         Binding("comma", "pan(-1)", "earlier", key_display=", .", show=False),
         Binding("full_stop", "pan(1)", "later", show=False),

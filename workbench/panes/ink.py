@@ -48,6 +48,14 @@ def fit(text: str, width: int, ellipsis: str = "") -> str:
     return set_cell_size(text, width)
 
 
+def clipped(text: str, width: int, ellipsis: str, *, start: int = 0) -> str:
+    """Return what `width` cells show of `text` from `start` on, an ellipsis where some is left out."""
+    shown = text[start:]
+    if start and shown:
+        shown = ellipsis + shown[1:]
+    return fit(shown, width, ellipsis) if cell_len(shown) > width else shown
+
+
 def right(text: str, width: int) -> str:
     """Return text at the right end of `width` cells."""
     return " " * max(0, width - cell_len(text)) + text

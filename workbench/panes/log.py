@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench import palette
 from workbench.panes.base import Pane
-from workbench.panes.ink import Line, ink, muted, rank_tag
+from workbench.panes.ink import Line, clipped, ink, muted, rank_tag
 from workbench.views.log import LogSnapshot
 
 
@@ -30,5 +30,6 @@ class LogPane(Pane[LogSnapshot]):
         for line in shown:
             colour = palette.WARN if line.stream == "stderr" else ""
             mark = "! " if line.stream == "stderr" else "  "
-            lines.append([rank_tag(line.rank, 4), ink(mark, colour), ink(line.text, colour)])
+            text = clipped(line.text, width - 6, self.glyphs.ellipsis)
+            lines.append([rank_tag(line.rank, 4), ink(mark, colour), ink(text, colour)])
         return lines

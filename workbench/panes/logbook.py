@@ -10,7 +10,7 @@ from textual.strip import Strip
 
 from workbench import palette
 from workbench.panes.base import Pane
-from workbench.panes.ink import ink, muted, style
+from workbench.panes.ink import clipped, ink, muted, style
 from workbench.views.logbook import Entry, LogbookSnapshot, matches, of_rank
 from workbench.views.units import count
 
@@ -80,11 +80,12 @@ class LogbookPane(Pane[LogbookSnapshot]):
         colour = palette.WARN if entry.stream == "stderr" else ""
         who = palette.rank_colour(entry.ranks[0]) if len(entry.ranks) == 1 else palette.STRONG
         mark = ">" if row == self.at else "!" if entry.stream == "stderr" else " "
+        room = width - TIME_WIDTH - WHO_WIDTH - len(mark) - 1
         line = [
             muted(self._when(entry), TIME_WIDTH),
             ink(entry.who, who, bold=True, width=WHO_WIDTH),
             ink(f"{mark} ", palette.ACCENT if row == self.at else colour, bold=True),
-            *self._marked(entry.text[self.shift :], colour),
+            *self._marked(clipped(entry.text, room, self.glyphs.ellipsis, start=self.shift), colour),
         ]
         return Strip(line).crop_extend(0, width, None).apply_style(self.rich_style)
 

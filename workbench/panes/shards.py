@@ -55,7 +55,8 @@ class ShardsPane(Pane[ShardsSnapshot]):
         shown = shape if len(group.names) == 1 else ""
         left = f"{name} {shown}".strip()
         kind = f"{group.kind} "
-        return [ink(kind, palette.ACCENT), ink(fit(f"{left} {self.glyphs.dot}{each}", width - len(kind)))]
+        facts = fit(f"{left} {self.glyphs.dot}{each}", width - len(kind), self.glyphs.ellipsis)
+        return [ink(kind, palette.ACCENT), ink(facts)]
 
     def _bar(self, group: ShardGroup, width: int) -> list[Line]:
         held = [piece for piece in group.pieces if piece.state != "freed"]

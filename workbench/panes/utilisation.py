@@ -33,16 +33,17 @@ class UtilisationPane(Pane[UtilisationSnapshot]):
             self.say("")
         lines: list[Line] = []
         for node in snapshot.nodes:
-            lines.append(self._node(node))
+            lines.append(self._node(node, width))
             lines += [self._gpu(gpu) for gpu in node.gpus]
         return [*lines, *(self._rank(rank, width) for rank in snapshot.ranks)]
 
-    def _node(self, node: NodeUse) -> Line:
-        return [
-            muted("all "),
-            ink(right(f"{node.cpu_percent:.0f}%", 4), bold=True),
-            muted(f" of {count(node.cores, 'core')}  {size(node.memory_used)} of {size(node.memory_total)}"),
-        ]
+    def _node(self, node: NodeUse, width: int) -> Line:
+        load = right(f"{node.cpu_percent:.0f}%", 4)
+        facts = f" of {count(node.cores, 'core')}  {size(node.memory_used)}"
+        total = f" of {size(node.memory_total)}"
+        if len(f"all {load}{facts}{total}") > width:
+            total = ""
+        return [muted("all "), ink(load, bold=True), muted(f"{facts}{total}")]
 
     def _gpu(self, gpu: GpuSample) -> Line:
         facts = [f"{gpu.utilisation:.0f}%" if gpu.utilisation is not None else "-"]

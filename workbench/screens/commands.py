@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from workbench.screens.help import MOVING, SIDEWAYS
+
 if TYPE_CHECKING:
     from workbench.app import WorkbenchApp
 
@@ -18,7 +20,7 @@ class Actions(Provider):
     """What can be done on the screen below the palette."""
 
     def _commands(self) -> Iterator[Command]:
-        """Name, key and what to call, those of the footer first; each action once."""
+        """Name, key and what to call, those of the footer first; each action once, none that only moves."""
         app = cast("WorkbenchApp", self.app)
         seen: set[str] = set()
         bindings = self.screen.active_bindings.values()
@@ -26,7 +28,9 @@ class Actions(Provider):
             binding = active.binding
             if not binding.description or binding.system or not active.enabled:
                 continue
-            name = f"{binding.description}"
+            if binding.key in MOVING or binding.action in SIDEWAYS:
+                continue
+            name = binding.tooltip or binding.description
             if name in seen:
                 continue
             seen.add(name)

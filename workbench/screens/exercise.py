@@ -36,9 +36,9 @@ class ExerciseScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,x", "back", "back", key_display="esc"),
-        Binding("s", "stub", "take the stub"),
-        Binding("c", "check", "check"),
-        Binding("a", "watch", "check at every save"),
+        Binding("s", "stub", "take the stub", tooltip="copy the stub to ./exercises"),
+        Binding("c", "check", "check", tooltip="check your file on real ranks"),
+        Binding("a", "watch", "watch", tooltip="check at every save, or no more"),
         Binding("h", "hint", "next hint"),
     ]
 
@@ -117,11 +117,12 @@ class ExerciseScreen(WorkbenchScreen):
             text.append("\nchecking on real ranks ...", palette.WARN)
         elif self.verdict is not None:
             colour = palette.GOOD if self.verdict.passed else palette.BAD
-            text.append("\n" + watch.render(one, self.path, self.verdict), colour)
+            hints = "h shows a hint" if self.hints < len(one.hints) else "all hints stand above"
+            text.append("\n" + watch.render(one, self.path, self.verdict, width=width, hints=hints), colour)
         if self.said:
             text.append(f"\n{self.said}", palette.WARN)
         if self.watching:
-            text.append("\nwatching: it is checked at every save", palette.MUTED)
+            text.append("\n\nwatching: it is checked at every save", palette.MUTED)
         self.query_one("#exercise", Static).update(text)
 
     def action_stub(self) -> None:
@@ -135,13 +136,13 @@ class ExerciseScreen(WorkbenchScreen):
             self.said = "it was yours already and stays as it is" if there else "yours: write your code there"
             self.workbench.course.begun(self.chosen.name)
             self._list()
-        self.redraw()
+        self._answer()
 
     def action_check(self) -> None:
         """Have the file checked by the app's agent."""
         self.said = self.workbench.check_exercise(self.chosen.name, self.folder)
         self._seen = self._saved()
-        self.redraw()
+        self._answer()
 
     def checked(self, verdict: Verdict | None, trouble: str = "") -> None:
         """The check is over."""
@@ -149,12 +150,15 @@ class ExerciseScreen(WorkbenchScreen):
         if verdict is not None and verdict.exercise == self.chosen.name:
             self.verdict = verdict
         self._list()
-        self.redraw()
-        self.call_after_refresh(self.query_one("#exercise-box").scroll_end, animate=False)
+        self._answer()
 
     def action_hint(self) -> None:
         """Show one hint more."""
         self.hints = min(self.hints + 1, len(self.chosen.hints))
+        self._answer()
+
+    def _answer(self) -> None:
+        """Draw what a key led to: it stands below the task, and comes into view."""
         self.redraw()
         self.call_after_refresh(self.query_one("#exercise-box").scroll_end, animate=False)
 
@@ -162,7 +166,7 @@ class ExerciseScreen(WorkbenchScreen):
         """Check at every save from now on, or no more."""
         self.watching = not self.watching
         self._seen = self._saved()
-        self.redraw()
+        self._answer()
 
     def _saved(self) -> int:
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.events import DescendantFocus
@@ -9,6 +12,7 @@ from textual.message import Message
 from textual.widgets import Input, Select, Static
 
 from labs.params import Field, LabSpec, fields_of
+from workbench import palette
 from workbench.options import AppOptions
 from workbench.screens.typed import TypedInput
 
@@ -63,6 +67,7 @@ class ParameterForm(VerticalScroll, can_focus=False):
         super().__init__(id="form")
         self.common = common_fields(spec, options)
         self.own = fields_of(spec.params)
+        self._ellipsis = palette.glyphs(options.ascii).ellipsis
 
     def compose(self) -> ComposeResult:
         """A row: flag, control, what it means and what is allowed."""
@@ -70,7 +75,7 @@ class ParameterForm(VerticalScroll, can_focus=False):
             with Horizontal(classes="field", id=f"field-{field.name}"):
                 yield Static(field.flag, classes="flag", markup=False)
                 yield control(field)
-                yield Static(_hint(field), classes="hint", markup=False)
+                yield Hint(field, self._ellipsis)
 
     def values(self, fields: tuple[Field, ...]) -> dict[str, str | bool]:
         """Return what stands in the controls of `fields`, as text, by parameter name."""
@@ -138,7 +143,28 @@ def meaning(field: Field) -> str:
     return f"{field.flag}: {field.description}{unit}. Allowed: {allowed}."
 
 
-def _hint(field: Field) -> str:
+class Hint(Static):
+    """What a parameter means, as much of it as its width shows; the line below the form says all of it."""
+
+    def __init__(self, field: Field, ellipsis: str) -> None:
+        super().__init__(classes="hint", markup=False)
+        self._field = field
+        self._ellipsis = ellipsis
+
+    def on_resize(self) -> None:
+        """Say it anew where the width is another one."""
+        self.update(hint(self._field, self.size.width, self._ellipsis))
+
+
+def hint(field: Field, room: int, ellipsis: str) -> str:
+    """Return the longest of a parameter's hints that fits: with its bounds, then ever less, at last cut."""
+    whole = f"{field.description}  {_bounds(field)}".strip()
+    plain = field.description.partition(" (")[0]
+    short = ", ".join(field.choices) if field.choices else re.split("[;:]", plain)[0]
+    fitting = (text for text in (whole, field.description, plain, short) if len(text) <= room)
+    return next(fitting, textwrap.shorten(short, max(room, 1), placeholder=ellipsis))
+
+
+def _bounds(field: Field) -> str:
     signs = ((">=", field.ge), (">", field.gt), ("<=", field.le), ("<", field.lt))
-    bounds = " ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
-    return f"{field.description}  {bounds}".strip()
+    return " ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)

@@ -49,10 +49,15 @@ class GuidePanel(VerticalScroll, can_focus=True):
     """One lab's guide. It tells its screen what is wanted by messages, and keeps its place by itself."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "turn(1)", "next step"),
-        Binding("p", "turn(-1)", "previous step", show=False),
-        Binding("enter", "act", "do it", key_display="enter"),
-        *(Binding(letter, f"choose('{letter}')", "choose", show=False) for letter in LETTERS),
+        Binding("n", "turn(1)", "next step", tooltip="the guide's next step"),
+        Binding("p", "turn(-1)", "previous step", show=False, tooltip="the guide's previous step"),
+        Binding("enter", "act", "do it", key_display="enter", tooltip="do what the guide's step is about"),
+        *(
+            Binding(
+                letter, f"choose('{letter}')", "choose", show=False, tooltip=f"the guide's choice {letter}"
+            )
+            for letter in LETTERS
+        ),
     ]
 
     class RunWanted(Message):
@@ -110,8 +115,8 @@ class GuidePanel(VerticalScroll, can_focus=True):
 
     def redraw(self) -> None:
         """Draw the step in view, after anything has changed."""
-        if not self.is_mounted:
-            return
+        if not self.is_mounted or not self.content_size.width:
+            return  # without a width yet, or hidden: drawn once it has one
         self._width = self.content_size.width
         width = max(20, self._width - MARGIN)
         text, below = self._drawn(width)
@@ -243,7 +248,7 @@ class GuidePanel(VerticalScroll, can_focus=True):
         if left:
             text.append("\nstill open\n", "bold")
             for step in left:
-                text.append(f"{self._glyphs.dot} {step.kind}: {step.title}\n", palette.MUTED)
+                text.append(f"{self._glyphs.bullet} {step.kind}: {step.title}\n", palette.MUTED)
             return text.append("\nenter goes to the first of them", palette.MUTED)
         text.append(f"\n{self._glyphs.passed} {self.study.guide.title} is done.", palette.GOOD)
         return text

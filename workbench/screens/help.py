@@ -29,10 +29,9 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
     """All keys that work where help was asked for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark", "dismiss", "close"),
+        Binding("escape,question_mark,q", "dismiss", "close"),
         Binding("up", "scroll('up')", "up", show=False),
         Binding("down", "scroll('down')", "down", show=False),
-        Binding("q", "app.quit", "quit"),
     ]
 
     def __init__(self, bindings: dict[str, ActiveBinding], glyphs: palette.Glyphs) -> None:

@@ -38,13 +38,13 @@ class HistoryScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("slash", "filter", "find", key_display="/"),
-        Binding("m,space", "mark", "mark", key_display="m"),
-        Binding("c", "compare", "compare"),
-        Binding("n", "note", "note"),
-        Binding("d", "delete", "delete"),
-        Binding("o", "order", "order"),
-        Binding("f5", "reload", "reload", show=False),
+        Binding("slash", "filter", "find", key_display="/", tooltip="find runs by words"),
+        Binding("m,space", "mark", "mark", key_display="m", tooltip="mark the run, to compare or delete"),
+        Binding("c", "compare", "compare", tooltip="compare the marked runs"),
+        Binding("n", "note", "note", tooltip="write a note to the run"),
+        Binding("d", "delete", "delete", tooltip="delete the marked runs, or this one"),
+        Binding("o", "order", "order", tooltip="sort by another thing"),
+        Binding("f5", "reload", "reload", show=False, tooltip="read the runs again"),
     ]
 
     def __init__(self) -> None:
@@ -238,6 +238,8 @@ def describe(run: HistoryRun, glyphs: palette.Glyphs) -> Text:
     """Return all of a run in lines: verdict, note, parameters, checks that failed, key figures."""
     manifest, result = run.manifest, run.result
     text = verdict_text(result, run.status == "running", glyphs).append("\n")
+    if result is not None and result.reason and result.status == "interrupted":
+        text.append(f"{result.reason}\n", palette.MUTED)
     if run.note:
         text.append(f"{run.note}\n", palette.WARN)
     text.append(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -30,8 +32,16 @@ class Choices(OptionList):
     """A list whose Enter is seen in the footer."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select", "open", key_display="enter"),
+        Binding("enter", "select", "open", key_display="enter", tooltip="open what the cursor is on"),
     ]
+
+
+class Detail(VerticalScroll):
+    """What a lab teaches; a stop of tab only where it is longer than its box."""
+
+    def allow_focus(self) -> bool:
+        """Whether there is anything to scroll to."""
+        return self.max_scroll_y > 0
 
 
 def one_line(*parts: str | Text | tuple[str, str]) -> Text:
@@ -43,9 +53,9 @@ class HomeScreen(WorkbenchScreen):
     """Where the app opens."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", "labs / runs", show=True),
-        Binding("m", "course", "course"),
-        Binding("h", "history", "history"),
+        Binding("tab", "app.focus_next", "next pane", show=True),
+        Binding("m", "course", "course", tooltip="the course as a map"),
+        Binding("h", "history", "history", tooltip="all runs that are kept"),
         Binding("f5", "reload", "reload runs", show=False),
     ]
 
@@ -59,7 +69,8 @@ class HomeScreen(WorkbenchScreen):
         yield Static(id="machine", markup=False)
         with Horizontal(id="labs-and-detail"):
             yield Choices(id="labs")
-            yield Static(id="detail", markup=False)
+            with Detail(id="detail"):
+                yield Static(id="detail-text", markup=False)
         with Vertical(id="runs-box"):
             yield Choices(id="runs")
         yield KeysFooter()
@@ -131,16 +142,17 @@ class HomeScreen(WorkbenchScreen):
         spec = self._chosen()
         if event.option_list.id != "labs" or spec is None:
             return
-        detail = self.query_one("#detail", Static)
+        detail = self.query_one("#detail")
         detail.border_title = Content(spec.title)
         ranks = f"{spec.min_ranks} to {spec.max_ranks} ranks, {spec.default_ranks} by default"
         text = Text.assemble(spec.summary, (f"\n{ranks}\n\n", palette.MUTED))
+        facts = Table.grid(padding=(0, 1, 0, 0))
         if spec.teaches:
-            text.append("what it teaches\n", palette.MUTED)
+            text.append("what it teaches", palette.MUTED)
         for fact in spec.teaches:
-            text.append(f"{self.workbench.glyphs.dot} ", palette.ACCENT)
-            text.append(f"{fact}\n")
-        detail.update(text)
+            facts.add_row(Text(self.workbench.glyphs.bullet, palette.ACCENT), Text(fact))
+        self.query_one("#detail-text", Static).update(Group(text, facts))
+        detail.scroll_home(animate=False)
         self.facts_changed()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

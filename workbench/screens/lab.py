@@ -29,16 +29,22 @@ from workbench.session import RunOptions, check, torchrun_command, workbench_com
 Device = Literal["auto", "cpu", "cuda"]
 
 
+class RunButton(Button, inherit_bindings=False):
+    """Enter presses it; help and palette call that by what it does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "press", "run", show=False)]
+
+
 class LabScreen(WorkbenchScreen):
     """One lab, ready to be run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("ctrl+r", "run", "run"),
+        Binding("ctrl+r", "run", "run", tooltip="run the lab with these parameters"),
         Binding("tab", "app.focus_next", "next field", show=True),
-        Binding("g", "guide", "guide"),
-        Binding("o", "source", "source"),
-        Binding("x", "exercises", "exercise"),
+        Binding("g", "guide", "guide", tooltip="the guide, or the form again"),
+        Binding("o", "source", "source", tooltip="the lab's source"),
+        Binding("x", "exercises", "exercise", tooltip="the lab's exercises"),
     ]
 
     def __init__(self, spec: LabSpec) -> None:
@@ -57,7 +63,7 @@ class LabScreen(WorkbenchScreen):
             yield self.guide
         yield Static(id="commands", markup=False)
         with Horizontal(id="run-line"):
-            yield Button("Run", id="run", compact=True, variant="primary")
+            yield RunButton("Run", id="run", compact=True, variant="primary")
             yield Static(id="message", markup=False)
         yield KeysFooter()
 

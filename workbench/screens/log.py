@@ -28,14 +28,14 @@ class LogScreen(WorkbenchScreen):
     AUTO_FOCUS = "LogbookPane"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("slash", "search", "search", key_display="/"),
-        Binding("n", "find(1)", "next", key_display="n N"),
-        Binding("N", "find(-1)", "the one before", show=False),
-        Binding("f", "follow", "follow"),
-        Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
+        Binding("slash", "search", "search", key_display="/", tooltip="search the log"),
+        Binding("n", "find(1)", "next", key_display="n N", tooltip="the next line found"),
+        Binding("N", "find(-1)", "the one before", show=False, tooltip="the line found before"),
+        Binding("f", "follow", "follow", tooltip="follow the newest line, or stay"),
+        Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]", tooltip="choose the next rank"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
-        Binding("right", "move(1)", "the rest of long lines", show=False),
-        Binding("left", "move(-1)", "their beginning", show=False),
+        Binding("right", "move(1)", "long lines", key_display="left right", tooltip="the rest of long lines"),
+        Binding("left", "move(-1)", "the beginning of long lines", show=False),
     ]
 
     def __init__(self, folder: Path, *, ascii_only: bool, rank: int | None = None) -> None:

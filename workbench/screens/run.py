@@ -50,21 +50,27 @@ class RunScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("s", "stop", "stop"),
-        Binding("r", "again", "run again"),
-        Binding("t", "guide", "guide"),
-        Binding("o", "source", "source", show=False),
-        Binding("1", "pane(1)", "pane alone", key_display="1-9"),
+        Binding("s", "stop", "stop", tooltip="stop the run"),
+        Binding("r", "again", "run again", tooltip="run the same once more"),
+        Binding("t", "guide", "guide", tooltip="the guide beside the panes, or hide it"),
+        Binding("o", "source", "source", show=False, tooltip="the lab's source"),
+        Binding(
+            "1",
+            "pane(1)",
+            "pane alone",
+            key_display="1-9",
+            tooltip="one pane alone, or the grid again: 1 to 9",
+        ),
         *(Binding(str(digit), f"pane({digit})", "", show=False) for digit in range(2, 10)),
         Binding("0", "pane(0)", "failure alone", show=False),
         Binding("right", "turn(1)", "next pane", key_display="right", show=False),
         Binding("left", "turn(-1)", "previous pane", key_display="left", show=False),
         Binding("enter", "zoom", "the focused pane alone", key_display="enter", show=False),
-        Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]"),
+        Binding("right_square_bracket", "rank(1)", "rank", key_display="[ ]", tooltip="choose the next rank"),
         Binding("left_square_bracket", "rank(-1)", "previous rank", show=False),
-        Binding("e", "export", "export"),
+        Binding("e", "export", "export", tooltip="export the run for other programs"),
         Binding("space", "pause", "hold the view"),
-        Binding("L", "log", "whole log"),
+        Binding("L", "log", "whole log", tooltip="the whole log"),
     ]
 
     def __init__(
@@ -199,7 +205,7 @@ class RunScreen(WorkbenchScreen):
         self._bar.show([(self.digit(name), self.panes[name].short) for name in shown], self._place(shown))
         self._fit_failure()
         if self.active is not None and not self.guided:
-            self.panes[self.active].focus()
+            self.set_focus(self.panes[self.active])  # at once: the next key may be for it
 
     @property
     def narrow(self) -> bool:
@@ -345,14 +351,17 @@ class RunScreen(WorkbenchScreen):
 
     def action_again(self) -> None:
         """Run the same lab with the same parameters once more, in place of this screen."""
-        self.workbench.run_again(self)
+        if self._over:
+            self.workbench.run_again(self)
+        else:
+            self.notify("The run is still stopping; once it has, r runs it again.", timeout=3)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer stop while it runs, run again once it is over."""
+        """Offer stop while it runs, run again once that was asked for or it is over."""
         if action == "stop":
             return self.owned and not self._over
         if action == "again":
-            return self._over and self.spec is not None
+            return (self._over or self.stopping) and self.spec is not None
         if action == "pause":
             return not self._over
         if action == "pane":

@@ -1,4 +1,4 @@
-"""The palette under other themes: darker text where the background is light, sixteen colours where asked for.
+"""The app's themes, and the palette under others: darker text on a light background, or sixteen colours.
 
 Panes name their colours in `workbench.palette`, made for a dark background. On a light one, whatever would be
 too pale to read is darkened as it is written; under the theme of sixteen colours each becomes one of those
@@ -24,6 +24,19 @@ from workbench import palette
 READABLE = 4.0
 """Least contrast between text and background, as WCAG defines it."""
 DARKER = 0.88
+THEME = Theme(
+    name="worldsize",
+    primary=palette.ACCENT,
+    secondary=palette.VIOLET,
+    accent=palette.WARN,
+    warning=palette.WARN,
+    error=palette.BAD,
+    success=palette.GOOD,
+    foreground=palette.STRONG,
+    background=palette.BACKGROUND,
+    surface=palette.SURFACE,
+    panel=palette.PANEL,
+)
 LIGHT = Theme(
     name="worldsize-light",
     primary="#1f5fa8",
@@ -127,9 +140,10 @@ def of_sixteen(style: Style) -> Style:
     front = _of_sixteen(style.color) if style.color is not None else None
     back = _of_sixteen(style.bgcolor) if style.bgcolor is not None else None
     if front is not None and back is not None:
-        on_dark = back.number in palette.DARK and back.number != 0
-        if front == back or (on_dark and front.number in palette.DARK):
-            front = RichColor.from_ansi(15 if back.number in palette.DARK else 0)
+        on_dark = back.number in palette.DARK
+        alike = (front.number in palette.DARK) == on_dark
+        if front == back or (alike and back.number != 0):
+            front = RichColor.from_ansi(15 if on_dark else 0)
     return style + Style(color=front, bgcolor=back)
 
 

@@ -32,8 +32,8 @@ class SourceScreen(WorkbenchScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,o", "back", "back", key_display="esc"),
         Binding("tab", "app.focus_next", "files / spans / source", show=True),
-        Binding("n", "place(1)", "next place"),
-        Binding("p", "place(-1)", "place before", show=False),
+        Binding("n", "place(1)", "next place", tooltip="the next place that may have made the span"),
+        Binding("p", "place(-1)", "place before", show=False, tooltip="the place before"),
     ]
 
     def __init__(self, spec: LabSpec, record: Path | None = None, span: str = "") -> None:

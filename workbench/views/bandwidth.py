@@ -70,6 +70,11 @@ class OpCurve(msgspec.Struct, frozen=True):
         return sum(rates) / len(rates) if rates else None
 
     @property
+    def best(self) -> float:
+        """The highest busbw (GB/s) out of place, 0 before the first."""
+        return max((p.busbw for p in self.out_of_place), default=0.0)
+
+    @property
     def wrong(self) -> int | None:
         """Wrong elements so far; None where nothing was verified."""
         counts = [p.wrong for p in (*self.out_of_place, *self.in_place) if p.wrong is not None]

@@ -46,6 +46,11 @@ def number(value: Measured, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
+def allowance(tolerance: float, unit: str = "") -> str:
+    """Return by how much a value may differ; bytes as bytes, any other without its unit."""
+    return size(tolerance) if unit == "B" else f"{tolerance:.3g}"
+
+
 def count(amount: int, noun: str) -> str:
     """Return `1 check`, `2 checks`."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
