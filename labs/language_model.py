@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labs.transformer_sizes import hidden_width
+
 VOCABULARY = 256
 
 
@@ -35,7 +37,7 @@ class LanguageModelConfig:
     @property
     def hidden(self) -> int:
         """Width inside the SwiGLU: 8/3 of dim, rounded up to 8 (three matrices cost as two of 4 dim)."""
-        return -(-8 * self.dim // 3 // 8) * 8
+        return hidden_width(self.dim)
 
 
 def parameter_count(config: LanguageModelConfig) -> int:

@@ -41,6 +41,21 @@ class Supply:
         return min(MOST_BYTES, self.wanted * context + 1)
 
 
+def check_shares(batch: int, world_size: int) -> None:
+    """Refuse a batch that a sampler cannot deal out.
+
+    Raises:
+        ParameterError: naming `--batch` and those that would fit.
+    """
+    if batch % world_size:
+        lower = batch - batch % world_size
+        raise ParameterError(
+            "--batch",
+            f"{batch} does not divide among {world_size} ranks, and a DistributedSampler deals out "
+            f"equal parts; give --batch {lower} or --batch {lower + world_size}",
+        )
+
+
 def check_text(folder: str, context: int, supply: Supply, flags: str) -> None:
     """Read the text as the run will, and refuse what cannot be read or does not suffice for one step.
 

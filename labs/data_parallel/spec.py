@@ -10,6 +10,8 @@ from msgspec import Meta
 from labs.data_parallel import sources
 from labs.pacing import AUTO, misfit
 from labs.params import LabSpec, ParameterError, fields_of
+from labs.supply import check_shares
+from labs.transformer_sizes import check_heads
 
 Variant = Literal["naive", "flat", "bucketed", "ddp"]
 Model = Literal["mlp", "lm", "classifier"]
@@ -106,19 +108,9 @@ def validate(params: DataParallelParams, world_size: int) -> None:
         raise ParameterError("--pace-ms", reason)
     if params.model == "mlp":
         return
-    if params.batch % world_size:
-        lower = params.batch - params.batch % world_size
-        raise ParameterError(
-            "--batch",
-            f"{params.batch} does not divide among {world_size} ranks, and a DistributedSampler deals out "
-            f"equal parts; give --batch {lower} or --batch {lower + world_size}",
-        )
-    if params.model == "lm" and params.dim % (2 * params.heads):
-        raise ParameterError(
-            "--heads",
-            f"{params.heads} heads of even width do not fit --dim {params.dim}; "
-            f"give a --dim that divides by {2 * params.heads}, or fewer heads",
-        )
+    check_shares(params.batch, world_size)
+    if params.model == "lm":
+        check_heads(params.dim, params.heads)
     sources.check(params)
 
 

@@ -93,10 +93,19 @@ def validate(params: MeshParams, world_size: int) -> None:
         ParameterError: see `resolve`; also `--ranks-per-node` that leaves a node half full.
     """
     resolve(params, world_size)
-    if params.ranks_per_node and world_size % params.ranks_per_node:
+    check_nodes(params.ranks_per_node, world_size)
+
+
+def check_nodes(ranks_per_node: int, world_size: int) -> None:
+    """Refuse pretended nodes that do not divide the world; 0: one node.
+
+    Raises:
+        ParameterError: naming `--ranks-per-node`.
+    """
+    if ranks_per_node and world_size % ranks_per_node:
         raise ParameterError(
             "--ranks-per-node",
-            f"{params.ranks_per_node} does not divide {world_size} ranks; give a divisor, or 0 for one node",
+            f"{ranks_per_node} does not divide {world_size} ranks; give a divisor, or 0 for one node",
         )
 
 

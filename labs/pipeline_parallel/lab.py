@@ -7,6 +7,7 @@ Reads: `spec.py` for the parameters, `theory.py` for what must come out. The eng
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,14 +17,14 @@ from torch.nn.functional import mse_loss
 
 from labs import pacing
 from labs.context import Context
-from labs.parallel.pipeline import Done, Pipeline
+from labs.parallel.pipeline import Pipeline
 from labs.parallel.pipeline_mail import TwoWay, Wire
-from labs.parallel.schedule_actions import KIND_NAMES, Schedule
+from labs.parallel.schedule_actions import Schedule
 from labs.parallel.schedule_simulator import Costs
 from labs.parallel.schedules import build
 from labs.pipeline_parallel import checkpointing, proofs, theory, timing
 from labs.pipeline_parallel.model import Alone, batch, build_stages, width_of
-from labs.pipeline_parallel.plan import announce, measured_costs, paced_costs
+from labs.pipeline_parallel.plan import announce, measured_costs, paced_costs, tell_action
 from labs.pipeline_parallel.spec import PipelineParams, num_layers, widths
 
 if TYPE_CHECKING:
@@ -110,19 +111,7 @@ def _engine(
     wire: Wire,
     costs: Costs | None,
 ) -> Pipeline | TorchPipeline:
-    def watch(done: Done) -> None:
-        stage, kind, micro_batch = done.action
-        ctx.emit.span(
-            "compute",
-            KIND_NAMES[kind],
-            done.start,
-            done.end,
-            step=ctx.recorder.step,
-            stage=stage,
-            micro_batch=micro_batch,
-            action=str(done.action),
-        )
-
+    watch = partial(tell_action, ctx)
     if params.engine == "own":
         checkpoint = params.checkpoint == "full"
         return Pipeline(

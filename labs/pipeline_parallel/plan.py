@@ -1,4 +1,6 @@
-"""The plan of a run: what each action should cost, and the schedule in time, told before the first step."""
+"""The plan of a run: what each action should cost, the schedule in time, told before the first step, and the
+actions as they are done, to be seen beside it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import time
 from collections.abc import Sequence
 
 from labs.context import Context
-from labs.parallel.schedule_actions import Schedule
+from labs.parallel.pipeline import Done
+from labs.parallel.schedule_actions import KIND_NAMES, Schedule
 from labs.parallel.schedule_simulator import Costs, Timed, simulate
 from launcher.events import Plan, PlannedAction
 
@@ -33,27 +36,47 @@ def measured_costs(rows: Sequence[Sequence[Timed]], chunks: int) -> Costs:
     return Costs(mean["F"], mean["I"] or full, mean["W"] or full)
 
 
-def announce(ctx: Context, schedule: Schedule, costs: Costs) -> None:
-    """Tell the schedule in time; rank 0 does."""
-    if ctx.rank == 0:
-        simulation = simulate(schedule, costs)
-        bubbles = simulation.bubbles
-        peaks = {f"peak_rank_{rank}": peak for rank, peak in enumerate(simulation.peaks)}
-        ctx.emit.emit(
-            Plan(
-                t=time.monotonic_ns(),
-                rank=0,
-                name=schedule.name,
-                actions=[[_planned(timed) for timed in row] for row in simulation.rows],
-                measures={
-                    "makespan_ms": simulation.makespan * 1e3,
-                    "idle_over_ideal": bubbles.idle_over_ideal,
-                    "idle_over_total": bubbles.idle_over_total,
-                    "zero_bubble": bubbles.zero_bubble,
-                    **peaks,
-                },
-            )
+def announce(ctx: Context, schedule: Schedule, costs: Costs, places: Sequence[int] | None = None) -> None:
+    """Tell the schedule in time, a row for every rank of the world; rank 0 does.
+
+    `places` are the ranks' places in the pipeline, where the world is not one pipeline.
+    """
+    if ctx.rank != 0:
+        return
+    simulation = simulate(schedule, costs)
+    bubbles = simulation.bubbles
+    rows = [[_planned(timed) for timed in row] for row in simulation.rows]
+    places = range(schedule.num_ranks) if places is None else places
+    ctx.emit.emit(
+        Plan(
+            t=time.monotonic_ns(),
+            rank=0,
+            name=schedule.name,
+            actions=[rows[place] for place in places],
+            measures={
+                "makespan_ms": simulation.makespan * 1e3,
+                "idle_over_ideal": bubbles.idle_over_ideal,
+                "idle_over_total": bubbles.idle_over_total,
+                "zero_bubble": bubbles.zero_bubble,
+                **{f"peak_rank_{rank}": simulation.peaks[place] for rank, place in enumerate(places)},
+            },
         )
+    )
+
+
+def tell_action(ctx: Context, done: Done) -> None:
+    """Tell an action of this rank as it ends."""
+    stage, kind, micro_batch = done.action
+    ctx.emit.span(
+        "compute",
+        KIND_NAMES[kind],
+        done.start,
+        done.end,
+        step=ctx.recorder.step,
+        stage=stage,
+        micro_batch=micro_batch,
+        action=str(done.action),
+    )
 
 
 def _planned(timed: Timed) -> PlannedAction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -111,26 +111,30 @@ def first_difference(done: str, planned: str) -> str:
 
 def judge_equality(ctx: Context, found: Sequence[Evidence]) -> None:
     """Check that the pipeline trained as one process does."""
-    for what, error, shows in (
+    errors = (
         (
-            "losses",
+            "losses equal",
             max(one.loss_error for one in found),
             "the mean of the micro-batches' losses is the whole batch's; only the last stage has a loss",
         ),
         (
-            "gradients",
+            "gradients equal",
             max(one.gradient_error for one in found),
             "every micro-batch came back through every stage, once, with weight 1/m",
         ),
         (
-            "parameters",
+            "parameters equal",
             max(one.parameter_error for one in found),
             "after all steps the stages together are the model that one process trained",
         ),
-    ):
-        name = f"{what} equal one process"
-        ctx.check(name, error <= TOLERANCE, error, 0.0, TOLERANCE, "relative", shows)
-    still = sum(one.still for one in found)
+    )
+    check_equal(ctx, errors, sum(one.still for one in found))
+
+
+def check_equal(ctx: Context, errors: Iterable[tuple[str, float, str]], still: int) -> None:
+    """Check each error (of what, how large, what it shows), and that no parameter stood `still`."""
+    for what, error, shows in errors:
+        ctx.check(f"{what} one process", error <= TOLERANCE, error, 0.0, TOLERANCE, "relative", shows)
     shows = "the optimizer steps the parameters of the stages themselves"
     ctx.check("parameters moved", still == 0, still, 0, 0, "stayed", shows)
 

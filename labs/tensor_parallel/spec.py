@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from labs.params import LabSpec, ParameterError
+from labs.transformer_sizes import check_heads, hidden_width
 
 VOCABULARY = 256
 
@@ -82,12 +83,8 @@ def _validate_lm(params: TensorParallelParams, world_size: int) -> None:
             "--heads",
             f"{params.heads} heads do not divide among {world_size} ranks; give --heads {fitting}{instead}",
         )
-    if params.dim % (2 * params.heads):
-        fits = (params.dim // (2 * params.heads) + 1) * 2 * params.heads
-        raise ParameterError(
-            "--dim", f"{params.dim} does not divide into {params.heads} heads of even width; {fits} would fit"
-        )
-    hidden = -(-8 * params.dim // 3 // 8) * 8
+    check_heads(params.dim, params.heads)
+    hidden = hidden_width(params.dim)
     if hidden % world_size:
         raise ParameterError(
             "--dim",

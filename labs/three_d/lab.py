@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,18 @@ from labs.context import Context
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss
 from labs.models import DeepMLP
 from labs.parallel.mesh_axes import MeshAxes, build_axes
-from labs.parallel.pipeline import Done, Loss
-from labs.parallel.schedule_actions import KIND_NAMES, Schedule
+from labs.parallel.pipeline import Loss
+from labs.parallel.schedule_actions import Schedule
 from labs.parallel.schedules import build
 from labs.parallel.stage_models import LanguageModelStage, Stage, cut, name_in_whole
 from labs.parallel.tensor import slices_of
 from labs.parallel.tensor_models import split_language_loss
 from labs.parallel.three_d import ThreeD
-from labs.pipeline_parallel.plan import paced_costs
+from labs.pipeline_parallel.plan import paced_costs, tell_action
 from labs.three_d import plan, proofs, theory
 from labs.three_d.alone import Alone, Data, micro_batches_of, share, text_or_noise
-from labs.three_d.spec import BACKWARD_RATIO, ThreeDParams, hidden_width
+from labs.three_d.spec import BACKWARD_RATIO, ThreeDParams
+from labs.transformer_sizes import hidden_width
 
 
 def run(ctx: Context, params: ThreeDParams) -> None:
@@ -58,7 +60,7 @@ def run(ctx: Context, params: ThreeDParams) -> None:
         tied=_copy_apart(stages, axes),
         sequence=job.sequence,
         pace=costs,
-        watch=lambda done: _tell_action(ctx, done),
+        watch=partial(tell_action, ctx),
     )
     optimizer = torch.optim.SGD(engine.parameters(), lr=params.lr)
     alone = Alone(whole, whole_loss(params), params.lr, params.clip)
@@ -147,20 +149,6 @@ def _own_part(
     return (
         [x.to(ctx.device) for x in inputs] if first else None,
         [y.to(ctx.device) for y in targets] if last else None,
-    )
-
-
-def _tell_action(ctx: Context, done: Done) -> None:
-    stage, kind, micro_batch = done.action
-    ctx.emit.span(
-        "compute",
-        KIND_NAMES[kind],
-        done.start,
-        done.end,
-        step=ctx.recorder.step,
-        stage=stage,
-        micro_batch=micro_batch,
-        action=str(done.action),
     )
 
 

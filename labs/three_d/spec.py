@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from labs.mesh.spec import check_nodes
 from labs.pacing import AUTO, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
+from labs.transformer_sizes import check_heads, hidden_width
 
 VOCABULARY = 256
 BACKWARD_RATIO = 2.0
@@ -90,11 +92,6 @@ class ThreeDParams(msgspec.Struct, frozen=True, kw_only=True):
         return self.dp, self.pp, self.tp
 
 
-def hidden_width(dim: int) -> int:
-    """Return the width inside the transformer's feed-forward: 8/3 of `dim`, rounded up to 8."""
-    return -(-8 * dim // 3 // 8) * 8
-
-
 def validate(params: ThreeDParams, world_size: int) -> None:
     """Refuse a mesh that is not the world, and numbers that do not divide, saying which would fit.
 
@@ -138,11 +135,7 @@ def _validate_mesh(params: ThreeDParams, world_size: int) -> None:
             f"{params.dp} x --pp {params.pp} x --tp {params.tp} make {places} places for {world_size} ranks; "
             f"give --nproc {places}{instead}",
         )
-    if params.ranks_per_node and world_size % params.ranks_per_node:
-        raise ParameterError(
-            "--ranks-per-node",
-            f"{params.ranks_per_node} does not divide {world_size} ranks; give a divisor, or 0 for one node",
-        )
+    check_nodes(params.ranks_per_node, world_size)
 
 
 def _fitting_mesh(params: ThreeDParams, world_size: int) -> tuple[int, int, int] | None:
@@ -177,11 +170,7 @@ def _validate_lm(params: ThreeDParams) -> None:
         raise ParameterError("--tp", f"{params.tp} does not divide the {VOCABULARY} bytes; give a power of 2")
     if params.heads % params.tp:
         raise ParameterError("--heads", _undivided(params.heads, "heads", params.tp, "--tp"))
-    if params.dim % (2 * params.heads):
-        fits = (params.dim // (2 * params.heads) + 1) * 2 * params.heads
-        raise ParameterError(
-            "--dim", f"{params.dim} does not divide into {params.heads} heads of even width; {fits} would fit"
-        )
+    check_heads(params.dim, params.heads)
     if hidden_width(params.dim) % params.tp:
         raise ParameterError(
             "--dim",

@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from labs.params import LabSpec, ParameterError, fields_of
-from labs.supply import Supply, check_text
+from labs.supply import Supply, check_shares, check_text
+from labs.transformer_sizes import check_heads
 from labs.zero import theory
 
 Stage = Literal["0", "1", "2", "3", "fsdp2", "hsdp"]
@@ -122,15 +123,8 @@ def _validate_model(params: ZeroParams, world_size: int) -> None:
                     field.flag, "means nothing with --model mlp; leave it out, or give --model lm"
                 )
         return
-    if params.dim % (2 * params.heads):
-        raise ParameterError("--dim", f"{params.dim} does not divide into {params.heads} heads of even width")
-    if params.batch % world_size:
-        lower = params.batch - params.batch % world_size
-        raise ParameterError(
-            "--batch",
-            f"{params.batch} does not divide among {world_size} ranks, and a DistributedSampler deals out "
-            f"equal parts; give --batch {lower} or --batch {lower + world_size}",
-        )
+    check_heads(params.dim, params.heads)
+    check_shares(params.batch, world_size)
     check_text(params.data, params.context, supply_of(params), "--batch x --context")
 
 

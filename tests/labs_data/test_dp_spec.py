@@ -25,7 +25,7 @@ CLASSIFIER = {"model": "classifier"}
         ({"context": "8"}, 2, "--context: means nothing with --model mlp"),
         ({**LM, "batch": "7"}, 3, "--batch: 7 does not divide among 3 ranks, .* --batch 6 or --batch 9"),
         ({**LM, "batch": "2"}, 3, "--batch: 2 rows leave some of 3 ranks without one"),
-        ({**LM, "heads": "3"}, 2, "--heads: 3 heads of even width do not fit --dim 64; .* divides by 6"),
+        ({**LM, "heads": "3"}, 2, "--dim: 64 does not divide into 3 heads of even width; 66 would fit"),
         ({**LM, "data": "/nowhere"}, 2, "--data: '/nowhere' does not exist"),
         (CLASSIFIER, 2, "--data: --model classifier needs a folder with train-images-idx3-ubyte and "),
         ({**CLASSIFIER, "data": "/nowhere"}, 2, "--data: '/nowhere' does not exist"),

@@ -16,8 +16,9 @@ from labs.pipeline_parallel.timing import judge_bubble
 from labs.tensor_parallel import theory as tensor
 from labs.three_d import theory
 from labs.three_d.proofs import MOST_MISSED, Evidence, pipelines
-from labs.three_d.spec import SPEC, hidden_width
+from labs.three_d.spec import SPEC
 from labs.three_d.theory import Job
+from labs.transformer_sizes import hidden_width
 
 
 def job(**given: object) -> Job:
