@@ -113,8 +113,8 @@ class WorkbenchApp(App[int], inherit_bindings=False):
             self.warm_up()
 
     def _watch_signals(self) -> None:
-        for number, code in {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: INTERRUPTED}.items():
-            asyncio.get_running_loop().add_signal_handler(number, self.leave, code)
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.leave, 128 + number)
 
     def _probe(self) -> None:
         machine = self.services.probe()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -152,6 +154,16 @@ class TestALearnerLeaves:
             await pilot.press("down", "enter", "tab", "q", "ctrl+c")
             await until(pilot, lambda: app.return_code is not None)
         assert outside.agent.closed >= 1
+
+    async def test_a_quit_signal_ends_it_in_order_and_not_with_a_core(
+        self, runs_dir: Path, outside: Outside
+    ) -> None:
+        app = app_of(runs_dir, outside)
+        async with app.run_test(size=WIDE) as pilot:
+            await until_seen(pilot, "torch 2.13.0")
+            os.kill(os.getpid(), signal.SIGQUIT)
+            await until(pilot, lambda: app.return_code is not None)
+        assert (app.return_code, app.left_with) == (131, 131)
 
     async def test_no_reserved_key_is_bound(self, runs_dir: Path, outside: Outside) -> None:
         app = app_of(runs_dir, outside)
