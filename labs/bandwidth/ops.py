@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from labs.bandwidth.theory import CUT_IN_PIECES, REDUCING, Op
+from labs.comms import REDUCE_OPS
 
 Placement = Literal["out_of_place", "in_place"]
 
@@ -23,13 +24,6 @@ UNTOUCHED = -1
 """What receive buffers hold before: no pattern contains it, so an element never written counts as wrong."""
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-REDUCE_OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.AVG,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
 
 
 class Job:

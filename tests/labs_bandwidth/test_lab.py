@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 
 from labs.bandwidth import theory, timing
-from labs.bandwidth.ops import PLACEMENTS, REDUCE_OPS, Case, Job
+from labs.bandwidth.ops import PLACEMENTS, Case, Job
 from labs.bandwidth.sizes import ELEMENT_BYTES
+from labs.comms import REDUCE_OPS
 from labs.context import Context
 from launcher.events import Log, Scalar, Span
 from tests.labs_bandwidth import mutants

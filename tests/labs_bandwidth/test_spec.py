@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from labs.bandwidth import theory
-from labs.bandwidth.ops import REDUCE_OPS
 from labs.bandwidth.spec import SPEC, Params, ops_of, sizes_of
+from labs.comms import REDUCE_OPS
 from labs.params import ParameterError, fields_of, parse
 
 
