@@ -7,9 +7,23 @@ A sleep around the real computation lets the clock run without a core.
 from __future__ import annotations
 
 import os
+from typing import Annotated
+
+from msgspec import Meta
 
 AUTO = -1.0
 DEFAULT_MS = 20.0
+StagePace = Annotated[
+    float,
+    Meta(
+        ge=AUTO,
+        le=10_000,
+        description="stretch each forward of a stage to so long; 0: off; -1: 20 where ranks outnumber the "
+        "cores",
+        extra={"unit": "ms"},
+    ),
+]
+"""The parameter of the labs with a pipeline."""
 
 
 def resolve(pace_ms: float, world_size: int, cores: int, device: str) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from labs.pacing import AUTO, misfit, round_trip_s
+from labs.pacing import AUTO, StagePace, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 
@@ -35,16 +35,7 @@ class PipelineParams(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     micro_batch_size: Annotated[int, Meta(ge=1, le=4096, description="examples in a micro-batch")] = 8
     steps: Annotated[int, Meta(ge=1, le=10_000, description="optimizer steps")] = 5
-    pace_ms: Annotated[
-        float,
-        Meta(
-            ge=AUTO,
-            le=10_000,
-            description="stretch each forward of a stage to so long; 0: off; -1: 20 where ranks "
-            "outnumber the cores",
-            extra={"unit": "ms"},
-        ),
-    ] = AUTO
+    pace_ms: StagePace = AUTO
     backward_ratio: Annotated[
         float, Meta(gt=0, le=10, description="a backward costs so many forwards, when paced")
     ] = 2.0

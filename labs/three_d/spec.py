@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from labs.mesh.spec import check_nodes
-from labs.pacing import AUTO, misfit, round_trip_s
+from labs.pacing import AUTO, StagePace, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
 from labs.transformer_sizes import check_heads, hidden_width
@@ -57,16 +57,7 @@ class ThreeDParams(msgspec.Struct, frozen=True, kw_only=True):
     clip: Annotated[
         float, Meta(gt=0, le=1e6, description="the gradients' norm over all ranks is cut to this")
     ] = 1.0
-    pace_ms: Annotated[
-        float,
-        Meta(
-            ge=AUTO,
-            le=10_000,
-            description="stretch each forward of a stage to so long; 0: off; -1: 20 where ranks "
-            "outnumber the cores",
-            extra={"unit": "ms"},
-        ),
-    ] = AUTO
+    pace_ms: StagePace = AUTO
     ranks_per_node: Annotated[
         int, Meta(ge=0, le=4096, description="pretend nodes of so many ranks; 0: all ranks on one node")
     ] = 0
