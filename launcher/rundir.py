@@ -6,6 +6,7 @@ end, by rename. Both JSON files are one msgspec struct each, so that what is wri
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import secrets
@@ -156,8 +157,10 @@ def read_result(folder: Path) -> Result | None:
 
 
 def run_folders(runs_dir: Path) -> Iterator[Path]:
-    """Yield the folders of all runs, the newest first."""
-    if not runs_dir.is_dir():
-        return
-    found = [folder for folder in runs_dir.iterdir() if (folder / MANIFEST).is_file()]
-    yield from sorted(found, key=lambda folder: (folder / MANIFEST).stat().st_mtime_ns, reverse=True)
+    """Yield the folders of all runs, the newest first; none where the folder cannot be read."""
+    found = []
+    with contextlib.suppress(OSError):
+        for folder in runs_dir.iterdir():
+            with contextlib.suppress(OSError):  # no run, or one that is being removed
+                found.append(((folder / MANIFEST).stat().st_mtime_ns, folder))
+    yield from (folder for _, folder in sorted(found, reverse=True))

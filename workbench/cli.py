@@ -232,6 +232,7 @@ def _runs(flags: usage.PageFlags) -> int:
     from workbench import runs, session
 
     runs_dir = session.runs_dir_of(flags.runs_dir)
+    session.check_readable(runs_dir, flags.runs_dir)
     kept = runs.kept_runs(runs_dir)
     say(runs.as_json(kept) if flags.json else runs.page(kept, runs_dir))
     return OK

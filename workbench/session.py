@@ -91,21 +91,38 @@ def check(spec: LabSpec, params: msgspec.Struct, options: RunOptions, machine: M
 
 def _check_folder(runs_dir: Path, options: RunOptions) -> None:
     """Refuse a folder of runs that cannot be written, without making it."""
+    existing = _existing(runs_dir, options.runs_dir)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise _folder_error(runs_dir, options.runs_dir, f"{existing} cannot be written by this user")
+
+
+def check_readable(runs_dir: Path, given: str) -> None:
+    """Refuse a folder of runs that cannot be read; one that is not there yet has no runs. `given`: by a flag.
+
+    Raises:
+        ParameterError: it is something else, or not this user's to read.
+    """
+    existing = _existing(runs_dir, given)
+    if not os.access(existing, os.R_OK | os.X_OK):
+        raise _folder_error(runs_dir, given, f"{existing} cannot be read by this user")
+
+
+def _existing(runs_dir: Path, given: str) -> Path:
+    """The folder itself, or the nearest above it that is there."""
     if not is_text(str(runs_dir)):
-        raise _folder_error(runs_dir, options, f"is not text in {sys.getfilesystemencoding()}")
+        raise _folder_error(runs_dir, given, f"is not text in {sys.getfilesystemencoding()}")
     existing = runs_dir
-    while not existing.exists() and existing != existing.parent:
+    while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir():
-        raise _folder_error(runs_dir, options, f"{existing} is not a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise _folder_error(runs_dir, options, f"{existing} cannot be written by this user")
+        what = "is a link that leads nowhere" if existing.is_symlink() else "is not a folder"
+        raise _folder_error(runs_dir, given, f"{existing} {what}")
+    return existing
 
 
-def _folder_error(runs_dir: Path, options: RunOptions, why: str) -> ParameterError:
-    if options.runs_dir:
-        flag = "--runs-dir"
-    else:
+def _folder_error(runs_dir: Path, given: str, why: str) -> ParameterError:
+    flag = "--runs-dir"
+    if not given:
         flag = RUNS_DIR_VARIABLE if os.environ.get(RUNS_DIR_VARIABLE) else "folder of runs"
     return ParameterError(flag, f"{runs_dir}: {why}; give a folder that can be written: --runs-dir DIR")
 
@@ -134,7 +151,7 @@ def prepare(
         write_manifest(folder, manifest)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise _folder_error(runs_dir, options, error.strerror or str(error)) from None
+        raise _folder_error(runs_dir, options.runs_dir, error.strerror or str(error)) from None
     return Prepared(
         folder=folder,
         manifest=manifest,

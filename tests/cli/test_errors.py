@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import workbench
+from workbench import cli
 
 ERRORS = {
     "wrong lab": (["--run", "bandwith"], ["--run", "'bandwith'", "did you mean bandwidth?", "dp"]),
@@ -71,6 +72,28 @@ def test_a_file_as_the_folder_of_runs(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith(f"workbench: --runs-dir: {file}/runs: {file} is not a folder")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--runs"], ["--run", "dp"]])
+def test_what_is_no_folder_of_runs_is_said_to_be_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("")
+    link.symlink_to("nowhere")
+    for place, said in ((file, "is not a folder"), (link, "is a link that leads nowhere")):
+        assert cli.main([*words, "--runs-dir", str(place)]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith(f"workbench: --runs-dir: {place}: {place} {said}; ")
+        assert shown.err.count("\n") == 1
+
+
+def test_a_folder_of_runs_that_does_not_exist_has_none(
+    runs_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["--runs", "--runs-dir", str(runs_dir)]) == 0
+    assert capsys.readouterr() == (f"no runs in {runs_dir}\n", "")
 
 
 def test_a_folder_of_runs_that_cannot_be_made() -> None:
