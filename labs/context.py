@@ -41,10 +41,13 @@ class Context:
     checks: list[events.Check] = field(default_factory=list)
 
     def step(self, step: int, total: int) -> None:
-        """Begin step `step` (from 0) of `total`: later spans carry it, the progress bar shows it."""
+        """Begin step `step` (from 0, as loops count) of `total`: what follows carries it, counted from 1."""
         self.recorder.settle()
-        self.recorder.step = step
-        self.emit.emit(events.Phase(t=_now(), rank=self.rank, phase="running", step=step, total_steps=total))
+        self.recorder.step = step + 1
+        begun = events.Phase(
+            t=_now(), rank=self.rank, phase="running", step=self.recorder.step, total_steps=total
+        )
+        self.emit.emit(begun)
 
     def span(self, lane: Lane, name: str, **fields: Any) -> AbstractContextManager[None]:
         """Emit the time of a `with` block as a span; `fields` are those of `Span`."""

@@ -49,7 +49,7 @@ class Hello(Event, frozen=True, kw_only=True):
 
 
 class Phase(Event, frozen=True, kw_only=True):
-    """A rank's state. `waiting` names the collective that has been pending for a while."""
+    """A rank's state; steps count from 1. `waiting` names a collective that has been pending for a while."""
 
     phase: PhaseName
     step: int = -1
@@ -60,7 +60,7 @@ class Phase(Event, frozen=True, kw_only=True):
 
 
 class Span(Event, frozen=True, kw_only=True):
-    """Something that took from `t` to `t1` (ns) on one lane of one rank.
+    """Something that took from `t` to `t1` (ns) on one lane of one rank, in a step (from 1) or in none (-1).
 
     `seq` counts the collectives of this rank in `group`, from 0; `ranks` names the peers of a send or recv.
     """

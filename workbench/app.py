@@ -395,5 +395,5 @@ def run_app(options: AppOptions, replay: Path | None = None) -> int:
     if app.crash is not None:
         raise app.crash
     if app.stopped_run and not app.left_with:
-        say(f"{app.stopped_run} was stopped, and kept: workbench --replay {app.stopped_run}")
+        say(f"stopped, and kept: workbench --replay {app.stopped_run}")
     return app.left_with or app.return_code or 0

@@ -65,7 +65,7 @@ class Tally:
     @property
     def step(self) -> int:
         """Number of steps that every rank has begun."""
-        return min(self.steps.values()) + 1 if len(self.steps) == self.world_size else 0
+        return min(self.steps.values()) if len(self.steps) == self.world_size else 0
 
     @property
     def share(self) -> float:

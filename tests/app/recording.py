@@ -150,7 +150,7 @@ def dp_events(manifest: Manifest, steps: int = 60, end: bool = True, total: int 
             for layer in range(4)
         ]
         events.append(Log(t=START + 22 * MS, rank=rank, stream="stdout", line=f"rank {rank} holds 16 rows"))
-    for step in range(steps):
+    for step in range(1, steps + 1):
         events += _step(size, step, total)
     if end:
         events += _end(size, steps)
@@ -158,7 +158,7 @@ def dp_events(manifest: Manifest, steps: int = 60, end: bool = True, total: int 
 
 
 def _step(size: int, step: int, steps: int) -> Iterator[AnyEvent]:
-    begin = START + 30 * MS + step * STEP_MS * MS
+    begin = START + 30 * MS + (step - 1) * STEP_MS * MS
     for rank in range(size):
         yield Phase(t=begin, rank=rank, phase="running", step=step, total_steps=steps)
     for rank in range(size):

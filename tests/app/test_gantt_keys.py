@@ -36,10 +36,10 @@ async def test_the_critical_path_and_a_steps_number() -> None:
         await pilot.press("g", "1", "9", "backspace", "2")
         assert "step 12_" in str(pane.border_subtitle)
         await pilot.press("enter")
-        assert pane.step == 11
+        assert pane.step == 12
         assert "step 12" in str(pane.border_subtitle)
         await pilot.press("g", "7", "escape")
-        assert (pane.step, pane.typed) == (11, None)
+        assert (pane.step, pane.typed) == (12, None)
 
 
 async def test_the_cursor_scrolls_to_its_lane() -> None:

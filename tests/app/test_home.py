@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.app.conftest import Compare
@@ -36,6 +37,16 @@ class TestALearnerOpensTheApp:
             await until_seen(pilot, "where each element came from")
             await pilot.press("down")
             await until_seen(pilot, "why the replicas must start equal")
+
+    async def test_what_is_longer_than_its_box_is_scrolled_to(self, runs_dir: Path, outside: Outside) -> None:
+        app = app_of(runs_dir, outside)
+        facts = tuple(f"fact {n}" for n in range(20))
+        app.labs["dp"] = msgspec.structs.replace(app.labs["dp"], teaches=facts)
+        async with app.run_test(size=NARROW) as pilot:
+            await pilot.press("down", "tab", "end")
+            await until_seen(pilot, "fact 19")
+            await pilot.press("enter")
+            assert isinstance(app.screen, LabScreen)
 
     async def test_without_an_agent_it_says_so_and_stays(self, runs_dir: Path) -> None:
         app = app_of(runs_dir, Outside(ColdAgent))

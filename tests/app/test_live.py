@@ -52,7 +52,7 @@ class TestALearnerWatchesARun:
             manifest = read_manifest(folder)
             events = dp_events(manifest, steps=30, end=False)
             append(folder, events)
-            await until_seen(pilot, "step 29/60")
+            await until_seen(pilot, "step 30/60")
             await until_seen(pilot, "s stop")
             whole = dp_events(manifest)
             append(folder, whole[len(events) :])
@@ -72,7 +72,7 @@ class TestALearnerWatchesARun:
         async with app.run_test(size=WIDE, notifications=True) as pilot:
             folder = await start_dp(pilot, outside)
             append(folder, dp_events(read_manifest(folder), steps=5, end=False))
-            await until_seen(pilot, "step 4/60")
+            await until_seen(pilot, "step 5/60")
             await pilot.press("s")
             await until_seen(pilot, "stopping")
             await pilot.press("r")

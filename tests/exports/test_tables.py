@@ -24,7 +24,7 @@ def test_three_tables_in_a_folder(tmp_path: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == ["samples.csv", "scalars.csv", "spans.csv"]
     spans = rows(folder / "spans.csv")
     assert len(spans) == 3 * 4 * 16 + 5
-    first = next(span for span in spans if span["action"] == "0F0" and span["step"] == "0")
+    first = next(span for span in spans if span["action"] == "0F0" and span["step"] == "1")
     assert (first["rank"], first["lane"], first["stage"], first["bytes"]) == ("0", "compute", "0", "")
     assert float(first["end_s"]) - float(first["start_s"]) == pytest.approx(0.02)
     scalars = rows(folder / "scalars.csv")

@@ -97,7 +97,7 @@ def test_a_rank_that_skips_the_last_collective_is_named_by_a_check() -> None:
 def test_tells_what_a_person_watches() -> None:
     """Losses a rank and their mean, spans of each part of a step, rows and parameters, a hash a step."""
     run = run_lab("dp", 2, SMALL)
-    steps = range(SMALL["steps"])
+    steps = range(1, SMALL["steps"] + 1)
     for rank in run.ranks:
         losses = [e for e in rank.events if isinstance(e, Scalar) and e.name == "loss"]
         assert [e.step for e in losses] == list(steps)

@@ -23,8 +23,8 @@ def events_of(name: str, ranks: int, m: int, steps: int = 2, late_ms: float = 0.
         for row in simulation.rows
     ]
     found: list[AnyEvent] = [Plan(t=1, rank=0, name=name, actions=rows)]
-    for step in range(steps):
-        start = 10_000 * MS * (step + 1)
+    for step in range(1, steps + 1):
+        start = 10_000 * MS * step
         for rank, row in enumerate(simulation.rows):
             for one in row:
                 late = late_ms * (rank > 0)
@@ -64,7 +64,7 @@ def test_the_first_frame_is_empty() -> None:
 def test_plan_and_steps_have_the_measures_of_theory() -> None:
     snapshot = snapshot_of(events_of("1f1b", 4, 8), 4)
     assert snapshot.name == "1f1b"
-    assert [chart.step for chart in snapshot.steps] == [0, 1]
+    assert [chart.step for chart in snapshot.steps] == [1, 2]
     assert snapshot.planned is not None
     for chart in (snapshot.planned, *snapshot.steps):
         assert chart.measures is not None
@@ -117,7 +117,7 @@ def test_what_is_no_action_and_what_has_no_rank_is_passed_over() -> None:
 
 def test_few_steps_are_kept() -> None:
     snapshot = snapshot_of(events_of("1f1b", 2, 2, steps=30), 2)
-    assert [chart.step for chart in snapshot.steps] == list(range(22, 30))
+    assert [chart.step for chart in snapshot.steps] == list(range(23, 31))
 
 
 def lane(*times: tuple[str, float, float]) -> tuple[GanttAction, ...]:

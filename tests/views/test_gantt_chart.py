@@ -75,13 +75,13 @@ def test_no_message_between_two_stages_of_one_rank() -> None:
 
 
 def collective(step: int, rank: int, start: float, end: float) -> Span:
-    origin = 10_000 * MS * (step + 1)
+    origin = 10_000 * MS * step
     t, t1 = origin + int(start * MS), origin + int(end * MS)
     return Span(t=t, t1=t1, rank=rank, lane="comm", name="all_reduce", step=step)
 
 
 def test_a_collective_is_shown_where_no_action_runs() -> None:
-    events: list[AnyEvent] = [*events_of("gpipe", 2, 2, steps=1), collective(0, 0, 170.0, 200.0)]
+    events: list[AnyEvent] = [*events_of("gpipe", 2, 2, steps=1), collective(1, 0, 170.0, 200.0)]
     chart = snapshot_of(events, 2).steps[0]
     end = chart.lanes[0][-1].end
     (mark,) = chart.marks_of(0)
@@ -95,8 +95,8 @@ def test_a_collective_is_shown_where_no_action_runs() -> None:
 def test_lanes_of_communication_show_what_runs_beside_computing() -> None:
     """Also what came before the first action of the step had ended, and however short it is."""
     plan, *spans = events_of("gpipe", 2, 2, steps=1)
-    early = msgspec.structs.replace(collective(0, 1, 21.0, 21.1), group="tp")
-    events: list[AnyEvent] = [plan, early, *spans, collective(0, 1, 30.0, 50.0)]
+    early = msgspec.structs.replace(collective(1, 1, 21.0, 21.1), group="tp")
+    events: list[AnyEvent] = [plan, early, *spans, collective(1, 1, 30.0, 50.0)]
     chart = snapshot_of(events, 2).steps[0]
     assert chart.groups() == ("", "tp")
     drawn = lanes(chart, Frame(204, 0.0, 200.0), groups=chart.groups())
@@ -135,7 +135,7 @@ def test_marks_lie_between_actions_in_order(lane: list[tuple[int, int]], told: l
 
 def test_old_steps_are_still_known() -> None:
     snapshot = snapshot_of(events_of("1f1b", 2, 2, steps=30), 2)
-    assert snapshot.known_steps() == list(range(30))
+    assert snapshot.known_steps() == list(range(1, 31))
     chart = snapshot.chart(3)
     assert chart is not None
     assert chart.step == 3

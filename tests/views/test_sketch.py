@@ -83,7 +83,7 @@ def test_the_first_frame_shows_the_end_and_the_last_one_everything(long: Path) -
     assert {row.phase for row in feed.views["ranks"].snapshot().rows} == {"done"}
     assert len(feed.views["checks"].snapshot().rows) == 3
     early: LossSnapshot = feed.views["loss"].snapshot()
-    assert early.step == STEPS - 1
+    assert early.step == STEPS
     assert any(0.3 * STEPS < step < 0.7 * STEPS for step, _ in early.ranks[0].points)
     feed.poll()
     assert 0 < feed.read_share < 1

@@ -220,7 +220,7 @@ class TestTimeline:
         for event in dp_events(MANIFEST, steps=10, end=False):
             view.feed(event)
         snapshot = view.snapshot()
-        assert (snapshot.first_step, snapshot.last_step) == (7, 8)
+        assert (snapshot.first_step, snapshot.last_step) == (8, 9)
         assert all(len(row.bars) == 8 for row in snapshot.rows)
 
     def test_any_kept_step_can_be_turned_to(self) -> None:
@@ -229,10 +229,10 @@ class TestTimeline:
             view.feed(event)
         snapshot = view.snapshot()
         earlier = snapshot.window(3, 1)
-        assert (snapshot.oldest_step, earlier.first_step, earlier.last_step) == (0, 3, 3)
+        assert (snapshot.oldest_step, earlier.first_step, earlier.last_step) == (1, 3, 3)
         assert {bar.step for row in earlier.rows for bar in row.bars} == {3}
         assert earlier.t1 < snapshot.t0
-        assert len(snapshot.window(8, 99).rows[0].bars) == 36
+        assert len(snapshot.window(9, 99).rows[0].bars) == 36
         assert snapshot.window(50, 1).t1 == 0
 
     def test_what_was_hidden_is_told_beside_any_steps(self) -> None:
@@ -323,11 +323,11 @@ class TestRun:
     def test_progress_is_that_of_the_slowest_rank(self) -> None:
         view = RunView(MANIFEST)
         for rank in range(4):
-            view.feed(Phase(t=0, rank=rank, phase="running", step=0, total_steps=10))
+            view.feed(Phase(t=0, rank=rank, phase="running", step=1, total_steps=10))
         for rank in range(4):
-            view.feed(Phase(t=5 * 10**9, rank=rank, phase="running", step=5 - rank, total_steps=10))
+            view.feed(Phase(t=5 * 10**9, rank=rank, phase="running", step=6 - rank, total_steps=10))
         snapshot = view.snapshot()
-        assert (snapshot.step, snapshot.total_steps) == (2, 10)
+        assert (snapshot.step, snapshot.total_steps) == (3, 10)
         assert snapshot.left_s == pytest.approx(20.0)
 
     def test_a_failed_check_is_named_in_the_verdict(self) -> None:

@@ -128,10 +128,10 @@ def _schedule(gathered: Gathered) -> str:
     for place, chart in enumerate(steps):
         newest = place == len(steps) - 1
         options.append(
-            f'<option value="{chart.step}"{" selected" if newest else ""}>step {chart.step + 1}</option>'
+            f'<option value="{chart.step}"{" selected" if newest else ""}>step {chart.step}</option>'
         )
         charts = [*charts_of(gantt)[:1]] if gantt.planned is not None else []
-        charts.append((f"measured {gantt.name}, step {chart.step + 1}", chart))
+        charts.append((f"measured {gantt.name}, step {chart.step}", chart))
         hidden = "" if newest else " hidden"
         parts.append(f'<div data-step="{chart.step}"{hidden}>{gantt_svg.draw(charts, WIDTH)}</div>')
     if not steps:

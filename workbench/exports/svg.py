@@ -22,7 +22,7 @@ def charts_of(gantt: GanttSnapshot) -> list[gantt_svg.Titled]:
     charts = [(f"planned {gantt.name}", gantt.planned)] if gantt.planned is not None else []
     steps = [step for step in gantt.steps if step.measures is not None] or list(gantt.steps)
     if steps:
-        charts.append((f"measured {gantt.name}, step {steps[-1].step + 1}", steps[-1]))
+        charts.append((f"measured {gantt.name}, step {steps[-1].step}", steps[-1]))
     return charts
 
 

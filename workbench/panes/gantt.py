@@ -126,7 +126,7 @@ class GanttPane(Pane[GanttSnapshot]):
             words.append(f"step {self.typed}_ enter")
         elif measured is not None and not self.other:
             of = f" of {snapshot.total_steps}" if snapshot.total_steps > 0 else ""
-            words.append(f"step {measured.step + 1}{of}")
+            words.append(f"step {measured.step}{of}")
         if self.shows_path:
             words.append("critical path")
         if self.zoom > 1:
@@ -263,7 +263,7 @@ class GanttPane(Pane[GanttSnapshot]):
             if event.key == "enter" and wanted and self.shown is not None:
                 steps = self.shown.known_steps()
                 # Steps are numbered from 1 for people; the nearest one that is kept is meant.
-                self._go(lambda: min(range(len(steps)), key=lambda i: abs(steps[i] + 1 - int(wanted))))
+                self._go(lambda: min(range(len(steps)), key=lambda i: abs(steps[i] - int(wanted))))
         self._again()
 
     def action_compare(self) -> None:

@@ -66,7 +66,8 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
     def _state(self, run: RunSnapshot, width: int) -> Line:
         colour = COLOURS[run.state]
         if run.over:
-            glyph = self.glyphs.passed if run.state == "passed" else self.glyphs.failed
+            marks = {"passed": self.glyphs.passed, "interrupted": self.glyphs.unknown}
+            glyph = marks.get(run.state, self.glyphs.failed)
             dropped = f" ({run.dropped} events dropped)" if run.dropped else ""
             if self.read_share < 1:
                 dropped += f"  reading the record, {self.read_share:.0%}: figures are of parts of it"
@@ -97,7 +98,7 @@ class RunHeader(Pane[RunSnapshot], can_focus=False):
         if run.num_checks:
             tail += f"  {run.num_passed}/{run.num_checks} checks"
         room = max(4, width - len(head) - len(tail))
-        done = run.step / run.total_steps
+        done = max(0, run.step - 1) / run.total_steps
         return [
             ink(head, palette.WARN if self.stopping else colour, bold=True),
             *progress_bar(done, room, self.glyphs, colour),

@@ -39,6 +39,10 @@ class Choices(OptionList):
 class Detail(VerticalScroll):
     """What a lab teaches; a stop of tab only where it is longer than its box."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.open", "open", key_display="enter", tooltip="open the lab"),
+    ]
+
     def allow_focus(self) -> bool:
         """Whether there is anything to scroll to."""
         return self.max_scroll_y > 0
@@ -161,6 +165,10 @@ class HomeScreen(WorkbenchScreen):
             self.app.push_screen(LabScreen(self.workbench.labs[event.option.id or ""]))
         elif self._runs:
             self.post_message(ReplayWanted(self._runs[event.option_index].folder))
+
+    def action_open(self) -> None:
+        """Open the lab under the cursor."""
+        self.query_one("#labs", OptionList).action_select()
 
     def action_course(self) -> None:
         """Open the map of the course."""

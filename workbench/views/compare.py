@@ -148,7 +148,7 @@ def stack(found: Sequence[Compared]) -> StackSnapshot:
         whole = [chart for chart in one.gantt.steps if chart.measures is not None]
         name = one.gantt.name
         if whole:
-            charts.append((f"{letter} {name}, step {whole[-1].step + 1}", whole[-1]))
+            charts.append((f"{letter} {name}, step {whole[-1].step}", whole[-1]))
         elif one.gantt.planned is not None:
             charts.append((f"{letter} {name}, planned", one.gantt.planned))
     end = max((chart.end for _, chart in charts), default=0.0)

@@ -216,7 +216,7 @@ def printed(snapshot: GanttSnapshot, width: int, *, ascii_only: bool = False) ->
     whole = [chart for chart in snapshot.steps if chart.measures is not None] or list(snapshot.steps)
     charts = [(f"planned {snapshot.name}", snapshot.planned)] if snapshot.planned is not None else []
     if whole:
-        charts.append((f"measured {snapshot.name}, step {whole[-1].step + 1}", whole[-1]))
+        charts.append((f"measured {snapshot.name}, step {whole[-1].step}", whole[-1]))
     if not charts:
         return []
     idle, rule = (".", "-") if ascii_only else ("·", "─")

@@ -15,7 +15,7 @@ State = Literal["starting", "running", "failing", "passed", "failed", "error", "
 
 
 class RunSnapshot(msgspec.Struct, frozen=True):
-    """Progress and verdict; times in seconds on the ranks' own clock."""
+    """Progress and verdict; times in seconds on the ranks' own clock. `step` is the one that goes on."""
 
     state: State = "starting"
     num_ready: int = 0
@@ -81,10 +81,10 @@ class RunView(View[RunSnapshot]):
         done = step - first_step
         if done < 1:
             return None
-        return (self._last_t - first_t) / 1e9 / done * max(0, self._total - step)
+        return (self._last_t - first_t) / 1e9 / done * max(0, self._total - step + 1)
 
     def build(self) -> RunSnapshot:
-        """Return the progress: the run is at the step of its slowest rank."""
+        """Return the progress: the run is at the step of its slowest rank, 0 before the first."""
         result = self.result
         step = min(self._steps.values(), default=0) if len(self._steps) == self.manifest.world_size else 0
         elapsed = (self._last_t - self._first_t) / 1e9
