@@ -46,7 +46,7 @@ def test_waits_for_the_first_rank() -> None:
 
 
 def test_ranks_are_told_with_the_time_until_they_had_joined() -> None:
-    assert _text(_view())[1] == "r1   local 1 on host, pid 101  joined in 40 ms"
+    assert _text(_view())[1] == "r1   local 1 on host, pid 101  joined in 40.0 ms"
 
 
 def test_sleeps_are_bars_in_the_order_they_were_measured() -> None:

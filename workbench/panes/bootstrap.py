@@ -6,6 +6,7 @@ from workbench import palette
 from workbench.panes.base import Pane
 from workbench.panes.ink import Line, ink, muted, progress_bar, rank_tag, right
 from workbench.views.bootstrap import BootstrapSnapshot, Life, Start
+from workbench.views.units import duration
 
 LABEL = 12
 COLUMN = 13
@@ -41,7 +42,7 @@ class BootstrapPane(Pane[BootstrapSnapshot]):
     def _life(self, life: Life) -> Line:
         if life.pid < 0:
             return [rank_tag(life.rank, 5), muted("not here yet")]
-        joined = "" if life.joined_ms is None else f"  joined in {life.joined_ms:.0f} ms"
+        joined = "" if life.joined_ms is None else f"  joined in {duration(life.joined_ms / 1e3)}"
         return [
             rank_tag(life.rank, 5),
             ink(f"local {life.local_rank}"),
@@ -67,7 +68,7 @@ def _start(start: Start, width: int) -> list[Line]:
         told = [f"{stage} {_ms(start.slowest(place))}" for place, stage in enumerate(start.stages)]
         return [[ink(start.way, palette.STRONG, bold=True)], *([muted(f"  {line}")] for line in told)]
     head = [ink(start.way, palette.STRONG, bold=True, width=LABEL)]
-    head += [muted(right(stage[: COLUMN - 1], COLUMN)) for stage in start.stages]
+    head += [muted(right(stage.removeprefix("first ")[: COLUMN - 1], COLUMN)) for stage in start.stages]
     rows: list[Line] = [
         [rank_tag(rank, LABEL), *(ink(right(_ms(ms), COLUMN)) for ms in times)]
         for rank, times in enumerate(start.ranks)

@@ -51,6 +51,13 @@ class LogbookPane(Pane[LogbookSnapshot]):
         self.refresh()
         self.keep_up()
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the newest line is in view where the log is followed."""
+        region = self.scrollable_content_region
+        shown = self.scroll_offset.y + region.height
+        return region.width >= TIME_WIDTH and (not self.following or shown >= len(self._entries))
+
     def keep_up(self) -> None:
         """Bring the newest line into view where the log is followed; sizes may have changed since."""
         if self.following and self.scroll_offset.y < self.max_scroll_y:

@@ -63,8 +63,8 @@ class LogScreen(WorkbenchScreen):
         self.pane.show(self.book.snapshot())
         self.pane.keep_up()
         if self.feed.result is not None:
-            self._timer.stop()
-            self.call_after_refresh(self.pane.keep_up)
+            if self.pane.at_rest:  # before its first layout it cannot show the end
+                self._timer.stop()
         elif self.feed.behind:
             self.read_on(self._more)
 
