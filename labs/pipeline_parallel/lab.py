@@ -112,15 +112,18 @@ def _engine(
     costs: Costs | None,
 ) -> Pipeline | TorchPipeline:
     watch = partial(tell_action, ctx)
+    around = widths(params)
     if params.engine == "own":
         checkpoint = params.checkpoint == "full"
-        return Pipeline(
+        pipeline = Pipeline(
             schedule, ctx.rank, stages, wire, mse_loss, checkpoint=checkpoint, pace=costs, watch=watch
         )
+        # Before the first step, whose bytes are then its own.
+        pipeline.agree(torch.zeros(params.micro_batch_size, width_of(around, 0), device=ctx.device))
+        return pipeline
     # Loading torch's pipelining takes seconds; only those who ask for it wait.
     from labs.pipeline_parallel.torch_engine import TorchPipeline
 
-    around = widths(params)
     shapes = {
         stage: (params.micro_batch_size, width_of(around, stage)) for stage in range(schedule.num_stages + 1)
     }

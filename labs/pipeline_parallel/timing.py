@@ -155,7 +155,7 @@ def explain(schedule: Schedule, costs: Costs, rows: Rows) -> list[list[Timed]]:
 
 
 def timed_steps(traces: Sequence[Sequence[Trace]]) -> list[list[list[Timed]]]:
-    """Return the kept steps as rows of timed actions in seconds; not the first, where shapes are agreed.
+    """Return the kept steps as rows of timed actions in seconds; not the first, which warms up.
 
     `traces` has the steps of each rank of one pipeline, in the order of its ranks.
     """

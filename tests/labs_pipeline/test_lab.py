@@ -61,7 +61,8 @@ def is_bubble(name: str) -> bool:
 
 
 def test_every_schedule_proves_itself() -> None:
-    runs = [params(schedule=name, stage_dims="16,12") for name in NAMES]
+    # One of them in a single step: that too moves no other bytes than its own.
+    runs = [params(schedule=name, stage_dims="16,12", steps=1 + (name != "1f1b")) for name in NAMES]
     for run, checks in zip(runs, checks_of(4, runs), strict=True):
         assert [check for check in checks if not check.passed] == [], run.schedule
         assert len(checks) == 7
