@@ -168,6 +168,24 @@ def test_a_failure_at_the_end_is_not_taken_for_a_skipped_collective() -> None:
     assert NAME not in run.checks
 
 
+def run_out_of_memory() -> None:
+    """Fail in what rank 0 does alone."""
+    raise MemoryError
+
+
+def test_who_waits_for_rank_0_alone_hears_that_it_failed() -> None:
+    """Not for ever, and as its victim."""
+    run = on_ranks(2, on_rank_0, "a computation", run_out_of_memory)
+    assert {f.rank: (f.kind, f.victim) for f in run.failures} == {
+        0: ("exception", False),
+        1: ("exception", True),
+    }
+    assert run.failures[1].message.startswith(
+        "lost a peer in the end of a computation on rank 0 of group world: "
+    )
+    assert NAME not in run.checks
+
+
 def account(count: int, pending: tuple[str, str, int] | None = None, world: int = 3) -> Account:
     """What a rank of one group did."""
     return Account({"world": count}, {"world": list(range(world))}, pending)
