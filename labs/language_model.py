@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labs.transformer_sizes import hidden_width
+from labs.model_sizes import hidden_width
 
 VOCABULARY = 256
 

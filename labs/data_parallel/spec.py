@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from labs.data_parallel import sources
+from labs.model_sizes import check_depth, check_heads
 from labs.pacing import AUTO, misfit
 from labs.params import LabSpec, ParameterError, fields_of
 from labs.supply import check_shares
-from labs.transformer_sizes import check_heads
 
 Variant = Literal["naive", "flat", "bucketed", "ddp"]
 Model = Literal["mlp", "lm", "classifier"]
@@ -107,6 +107,7 @@ def validate(params: DataParallelParams, world_size: int) -> None:
     if reason := misfit(params.pace_ms):
         raise ParameterError("--pace-ms", reason)
     if params.model == "mlp":
+        check_depth(params.layers)
         return
     check_shares(params.batch, world_size)
     if params.model == "lm":

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from labs.model_sizes import check_depth, check_heads, hidden_width
 from labs.params import LabSpec, ParameterError
-from labs.transformer_sizes import check_heads, hidden_width
 
 VOCABULARY = 256
 
@@ -67,6 +67,7 @@ def _validate_mlp(params: TensorParallelParams) -> None:
         raise ParameterError(
             "--layers", f"{params.layers} layers make no column-row pairs; give an even number"
         )
+    check_depth(params.layers)
 
 
 def _validate_lm(params: TensorParallelParams, world_size: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from labs import pacing
 from labs.context import Context
 from labs.language_model import LanguageModel, LanguageModelConfig, next_byte_loss
+from labs.model_sizes import hidden_width
 from labs.models import DeepMLP
 from labs.parallel.mesh_axes import MeshAxes, build_axes
 from labs.parallel.pipeline import Loss
@@ -29,7 +30,6 @@ from labs.pipeline_parallel.plan import paced_costs, tell_action
 from labs.three_d import plan, proofs, theory
 from labs.three_d.alone import Alone, Data, micro_batches_of, share, text_or_noise
 from labs.three_d.spec import BACKWARD_RATIO, ThreeDParams
-from labs.transformer_sizes import hidden_width
 
 
 def run(ctx: Context, params: ThreeDParams) -> None:

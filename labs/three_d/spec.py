@@ -8,12 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from labs.mesh.spec import check_nodes
+from labs.model_sizes import check_depth, check_heads, hidden_width
 from labs.pacing import AUTO, StagePace, misfit, round_trip_s
 from labs.parallel.schedules import MAX_CHUNKS, misfit_chunks, misfit_micro_batches, rule_of
 from labs.params import LabSpec, ParameterError
-from labs.transformer_sizes import check_heads, hidden_width
 
 VOCABULARY = 256
+DEEPEST_MLP = 16
+"""SGD, which takes the gradients as they are, moves no weight of a deeper one by a digit."""
 BACKWARD_RATIO = 2.0
 """A paced backward takes so many forwards."""
 ScheduleName = Literal[
@@ -110,10 +112,12 @@ def _validate_sizes(params: ThreeDParams) -> None:
         raise ParameterError("--sequence-parallel", "--tp 1 splits nothing; give --tp 2 or more with it")
     if params.model == "lm":
         _validate_lm(params)
-    elif params.sequence_parallel:
+        return
+    if params.sequence_parallel:
         raise ParameterError("--sequence-parallel", "the mlp has no sequence; give --model lm with it")
-    elif params.dim % params.tp:
+    if params.dim % params.tp:
         raise ParameterError("--dim", _undivided(params.dim, "columns", params.tp, "--tp"))
+    check_depth(params.num_layers, DEEPEST_MLP)
 
 
 def _validate_mesh(params: ThreeDParams, world_size: int) -> None:

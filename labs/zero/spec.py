@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from labs.model_sizes import check_depth, check_heads
 from labs.params import LabSpec, ParameterError, fields_of
 from labs.supply import Supply, check_shares, check_text
-from labs.transformer_sizes import check_heads
 from labs.zero import theory
 
 Stage = Literal["0", "1", "2", "3", "fsdp2", "hsdp"]
@@ -122,6 +122,7 @@ def _validate_model(params: ZeroParams, world_size: int) -> None:
                 raise ParameterError(
                     field.flag, "means nothing with --model mlp; leave it out, or give --model lm"
                 )
+        check_depth(params.layers)
         return
     check_heads(params.dim, params.heads)
     check_shares(params.batch, world_size)

@@ -31,6 +31,7 @@ CLASSIFIER = {"model": "classifier"}
         ({**CLASSIFIER, "data": "/nowhere"}, 2, "--data: '/nowhere' does not exist"),
         ({**LM, "batch": "65536", "context": "4096"}, 2, "--batch: a step reads 268435457 bytes .* smaller"),
         ({"accumulate": "0"}, 2, "--accumulate: 0 is out of bounds"),
+        ({"layers": "33"}, 2, "--layers: 33 layers of the mlp, .*; give 32 or fewer, or --model lm"),
         ({"precision": "fp8"}, 2, "--precision: 'fp8' is not allowed; .* bf16, fp16, fp32"),
         ({"variant": "dpp"}, 2, "--variant: 'dpp' is not allowed; did you mean ddp"),
     ],

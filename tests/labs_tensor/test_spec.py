@@ -15,6 +15,7 @@ from labs.tensor_parallel.spec import SPEC, TensorParallelParams
         ({"dim": "10"}, 4, "--dim", "multiple of 4"),
         ({"layers": "3"}, 2, "--layers", "even number"),
         ({"layers": "3", "variant": "dtensor"}, 2, "--layers", "even number"),
+        ({"layers": "34"}, 2, "--layers", "give 32 or fewer"),
         ({"sequence_parallel": True}, 2, "--sequence-parallel", "--model lm"),
         ({"model": "lm", "variant": "gather"}, 2, "--variant", "--model mlp"),
         ({"model": "lm", "heads": "6", "dim": "96"}, 4, "--heads", "--heads 8, or --nproc 2"),

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from labs.mesh.theory import coordinates
+from labs.model_sizes import hidden_width
 from labs.parallel.schedule_actions import Schedule
 from labs.parallel.schedule_simulator import Costs, simulate
 from labs.parallel.schedules import build
@@ -18,7 +19,6 @@ from labs.three_d import theory
 from labs.three_d.proofs import MOST_MISSED, Evidence, pipelines
 from labs.three_d.spec import SPEC
 from labs.three_d.theory import Job
-from labs.transformer_sizes import hidden_width
 
 
 def job(**given: object) -> Job:
@@ -54,6 +54,7 @@ def job(**given: object) -> Job:
             8,
             "--layers: 6 layers do not divide into column-row pairs in 2 stages; 4 or 8 would fit",
         ),
+        ({"layers": "20", "model": "mlp"}, 8, "--layers: 20 layers of the mlp, each of which hands on"),
         ({"heads": "3", "dim": "36"}, 8, "--heads: 3 heads do not divide among --tp 2; 2 or 4 would fit"),
         ({"dim": "36"}, 8, "--dim: 36 does not divide into 4 heads of even width; 40 would fit"),
         (

@@ -1,8 +1,25 @@
-"""Which sizes the small transformer may have, for every lab that trains it. Loads no torch."""
+"""Which sizes the labs' two models may have: the deep MLP and the small transformer. Loads no torch."""
 
 from __future__ import annotations
 
 from labs.params import ParameterError
+
+DEEPEST_MLP = 32
+"""Each layer hands on a third of a mean square: with twice as many the loss leaves fp32's normal numbers."""
+
+
+def check_depth(layers: int, deepest: int = DEEPEST_MLP) -> None:
+    """Refuse an MLP so deep that nothing reaches its end.
+
+    Raises:
+        ParameterError: naming `--layers` and how many may be.
+    """
+    if layers > deepest:
+        raise ParameterError(
+            "--layers",
+            f"{layers} layers of the mlp, each of which hands on a third of what it gets, leave nothing to "
+            f"learn from; give {deepest} or fewer, or --model lm",
+        )
 
 
 def hidden_width(dim: int) -> int:
