@@ -74,7 +74,7 @@ def _agent(evidence: Evidence) -> FailureResult | None:
     """The agent was killed: a failure that a rank had reported before comes first, else it is the cause."""
     if not evidence.agent_lost or len(evidence.ended) == evidence.world_size:
         return None
-    own = [failure for failure in evidence.failures if not is_victim(failure)]
+    own = [failure for failure in evidence.failures if failure.rank >= 0 and not is_victim(failure)]
     if own:
         return _own(evidence, min(own, key=lambda failure: failure.t))
     return FailureResult(

@@ -210,6 +210,7 @@ def test_the_agent_is_gone(collector: CollectorProcess) -> None:
     assert (result.status, result.exit_code) == ("error", 3)
     assert result.failure is not None
     assert "agent was killed" in result.failure.message
+    assert result.failure.victims == [0, 1]
     assert any(isinstance(event, Scalar) for event in collector.events())
     assert connection.recv(10) == b""
 
