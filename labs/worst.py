@@ -13,10 +13,26 @@ import torch
 
 from labs.comms import Comms
 
+SMALL = 1e-3
+
 
 def worst(numbers: Iterable[float]) -> float:
     """Return the largest number; infinity where one is NaN, 0 where there is none."""
     return max(map(_or_infinite, numbers), default=0.0)
+
+
+def ratio(part: float, whole: float) -> float:
+    """Return part / whole, also where the whole is nothing: 0 for nothing of it, infinity for anything."""
+    return part / whole if whole else (math.inf if part else 0.0)
+
+
+def farthest(measured: Iterable[float], expected: Sequence[float]) -> float:
+    """Return the largest relative difference of two courses, such as the losses of all steps.
+
+    What has fallen below a thousandth of what it was at first is held to that: its last digits are chance.
+    """
+    least = SMALL * abs(expected[0])
+    return worst(ratio(abs(a - b), max(abs(b), least)) for a, b in zip(measured, expected, strict=True))
 
 
 def over_ranks(proof: Comms, numbers: Sequence[float], op: Literal["max", "sum"]) -> list[float]:

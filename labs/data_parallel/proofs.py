@@ -16,7 +16,7 @@ from labs.data_parallel.spec import DataParallelParams
 from labs.data_parallel.subjects import Subject
 from labs.data_parallel.training import Lone
 from labs.parallel.precision import BF16_UNIT, DTYPES
-from labs.worst import worst
+from labs.worst import SMALL, farthest, ratio, worst
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,6 @@ class Tolerance:
     """Of the way the parameters went. AdamW divides by the gradient's size: last bits of small ones count."""
 
 
-SMALL_LOSS = 1e-3
-"""Of the first loss: below it losses may be equal by rank, and differences are relative to this."""
 FP32 = Tolerance(1e-5, 1e-4, 1e-3)
 """fp32 sums of the same numbers in another order."""
 HALF = Tolerance(4 * BF16_UNIT, 1e-2, math.sqrt(BF16_UNIT))
@@ -81,7 +79,7 @@ def check_run(
     if ctx.rank != 0:
         return
     # Losses that have fallen to nothing may be equal.
-    least = SMALL_LOSS * max(journal.losses[0])
+    least = SMALL * max(journal.losses[0])
     distinct = min(len(set(losses)) for losses in journal.losses if max(losses) >= least)
     ctx.check(
         "losses differ by rank",
@@ -161,21 +159,21 @@ def check_equal(
 ) -> None:
     """Rank 0 compares its replica with what one process came to on whole batches, in the same precision."""
     allowed = FP32 if params.precision == "fp32" else HALF
-    gradients = farthest(journal.first_gradients, lone.first_gradients)
+    gradients = largest_difference(journal.first_gradients, lone.first_gradients)
     largest = max(float(g.abs().max()) for g in lone.first_gradients)
     ctx.check(
         "averaged gradients equal one process",
         gradients <= allowed.gradients * largest,
-        measured=_part(gradients, largest),
+        measured=ratio(gradients, largest),
         expected=0.0,
         tolerance=allowed.gradients,
         unit="of the largest",
         shows="the mean over ranks, weighed by their rows, is the gradient of the whole batch",
     )
     compared = len(lone.losses)
-    batch = [theory.batch_loss(losses, lone.batch) for losses in journal.losses[:compared]]
-    least = SMALL_LOSS * lone.losses[0]
-    off = worst(abs(a - b) / max(b, least) for a, b in zip(batch, lone.losses, strict=True))
+    off = farthest(
+        (theory.batch_loss(losses, lone.batch) for losses in journal.losses[:compared]), lone.losses
+    )
     ctx.check(
         "losses equal one process",
         off <= allowed.losses,
@@ -191,7 +189,7 @@ def check_equal(
     ctx.check(
         f"parameters equal one process after {compared} steps",
         apart <= allowed.drift * way,
-        measured=_part(apart, way),
+        measured=ratio(apart, way),
         expected=0.0,
         tolerance=allowed.drift,
         unit="of the way they went",
@@ -199,16 +197,11 @@ def check_equal(
     )
 
 
-def farthest(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+def largest_difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """Return the largest difference of any element; infinite where the tensors do not match up."""
     if [t.shape for t in left] != [t.shape for t in right]:
         return math.inf
     return worst(float((a - b).abs().max()) for a, b in zip(left, right, strict=True))
-
-
-def _part(part: float, whole: float) -> float:
-    """Return part / whole, also where nothing moved at all."""
-    return part / whole if whole else (math.inf if part else 0.0)
 
 
 def _squares(left: Tensor, right: Tensor) -> float:

@@ -12,7 +12,7 @@ from labs.comms import Comms
 from labs.context import Context
 from labs.tensor_parallel import theory
 from labs.tensor_parallel.spec import TensorParallelParams
-from labs.worst import over_ranks, worst
+from labs.worst import farthest, over_ranks
 
 LOSS_TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 1e-4
@@ -52,7 +52,8 @@ def check(
     sizes: tuple[int, int],
 ) -> None:
     """Emit the checks on rank 0, over the worst of all ranks; `sizes`: parameters split, and kept whole."""
-    losses = worst(abs(a - b) / max(abs(b), 1e-12) for a, b in journal.losses)
+    split, whole = zip(*journal.losses, strict=True)
+    losses = farthest(split, whole)
     drift = journal.drift / journal.way if journal.way else float("inf")
     most_held, worst_loss, worst_gradient, worst_drift, fewest_held = over_ranks(
         proof, [held, losses, journal.gradients, drift, -held], "max"

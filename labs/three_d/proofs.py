@@ -24,7 +24,7 @@ from labs.pipeline_parallel.proofs import STEPS_KEPT, check_equal, relative_erro
 from labs.pipeline_parallel.timing import Trace
 from labs.three_d import theory
 from labs.three_d.alone import Alone
-from labs.worst import worst
+from labs.worst import farthest, worst
 
 MOST_MISSED = 0.1
 """By which part of their cost actions may be off for the bubble to be judged: they hold tp's collectives,
@@ -153,9 +153,12 @@ def judge_training(ctx: Context, found: Sequence[Evidence]) -> None:
     """Check losses, gradients, norms and parameters against one process."""
     reporters = [one.losses for one in found if one.losses]
     means = [sum(losses) / len(reporters) for losses in zip(*reporters, strict=True)]
-    losses = worst(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(means, found[0].whole_losses, strict=True))
     errors = (
-        ("losses equal", losses, "the mean over replicas and micro-batches is the whole batch's"),
+        (
+            "losses equal",
+            farthest(means, found[0].whole_losses),
+            "the mean over replicas and micro-batches is the whole batch's",
+        ),
         (
             "gradients equal",
             worst(one.gradients for one in found),

@@ -13,7 +13,7 @@ from labs.comms import Comms
 from labs.context import Context
 from labs.data_parallel.theory import loss_weight
 from labs.parallel.precision import BF16_UNIT
-from labs.worst import over_ranks, worst
+from labs.worst import farthest, over_ranks, ratio, worst
 from labs.zero import theory
 from labs.zero.alone import Lone
 from labs.zero.spec import ZeroParams
@@ -187,7 +187,7 @@ def check_equal(
     _near(
         ctx,
         "gradients equal one process",
-        apart / largest,
+        ratio(apart, largest),
         allowed.gradient,
         "of the largest",
         "each rank's slice is that slice of the whole batch's gradient",
@@ -195,7 +195,7 @@ def check_equal(
     _near(
         ctx,
         "losses equal one process",
-        worst(abs(a - b) / b for a, b in zip(total[1:], lone.losses, strict=True)),
+        farthest(total[1:], lone.losses),
         allowed.loss,
         "relative, worst step",
         "the ranks' losses, weighed by their rows, are the loss of the whole batch in every step",
@@ -209,15 +209,10 @@ def check_equal(
 def _check_norms(ctx: Context, params: ZeroParams, norms: list[float], lone: list[float]) -> None:
     """`norms` are the largest of the ranks by step, and then the smallest with their signs turned."""
     largest, smallest = norms[: len(lone)], [-norm for norm in norms[len(lone) :]]
-    off = worst(
-        abs(norm - alone) / alone
-        for both in (largest, smallest)
-        for norm, alone in zip(both, lone, strict=True)
-    )
     _near(
         ctx,
         "gradient norm equals one process",
-        off,
+        max(farthest(largest, lone), farthest(smallest, lone)),
         tolerances(params, ctx.world_size).norm,
         "relative, worst step and rank",
         "clipping goes by the norm of the whole gradient, of which a rank holds a part",
@@ -243,7 +238,7 @@ def check_parameters(
     ctx.check(
         "parameters equal one process",
         after.keys() == lone.keys() and apart <= allowed * way,
-        measured=apart / way,
+        measured=ratio(apart, way),
         expected=0.0,
         tolerance=allowed,
         unit="of the way they went",
