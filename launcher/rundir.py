@@ -19,6 +19,8 @@ import msgspec
 from launcher.events import Measured, Status
 
 SCHEMA = 1
+MOST_RANKS = 4096
+"""A manifest that tells of more is damaged: every view would have a row for each."""
 MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 REJECTED = "rejected.jsonl"
@@ -143,9 +145,14 @@ def read_manifest(folder: Path) -> Manifest:
 
     Raises:
         FileNotFoundError: the folder has none.
-        msgspec.DecodeError: it is damaged.
+        msgspec.DecodeError: it is damaged, or a newer workbench's.
     """
-    return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    if manifest.schema > SCHEMA:
+        raise msgspec.ValidationError(f"it is of schema {manifest.schema}, a newer workbench's")
+    if not 1 <= manifest.world_size <= MOST_RANKS:
+        raise msgspec.ValidationError(f"it tells of {manifest.world_size} ranks, not 1 to {MOST_RANKS}")
+    return manifest
 
 
 def read_result(folder: Path) -> Result | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -156,6 +157,23 @@ class TestFindingRuns:
         (runs_dir / "pp-2-cc" / "result.json").write_text("[]")
         with pytest.raises(ParameterError, match=r"--stop: .*pp-2-cc: its result.json cannot be read: "):
             elsewhere.stop(runs_dir / "pp-2-cc")
+
+    @pytest.mark.parametrize(
+        ("field", "value", "said"),
+        [
+            ("schema", 99, "it is of schema 99, a newer workbench's"),
+            ("world_size", 1_000_000, "it tells of 1000000 ranks, not 1 to 4096"),
+            ("world_size", -4, "it tells of -4 ranks, not 1 to 4096"),
+        ],
+    )
+    def test_a_manifest_that_cannot_be_shown(
+        self, kept: list[str], runs_dir: Path, field: str, value: int, said: str
+    ) -> None:
+        file = runs_dir / kept[0] / "manifest.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), field: value}))
+        with pytest.raises(ParameterError, match=said):
+            runs.resolve(kept[0], runs_dir, "--replay")
+        assert kept[0] not in [run.manifest.run_id for run in runs.kept_runs(runs_dir)]
 
     def test_damaged_folders_are_left_out_of_the_list(self, kept: list[str], runs_dir: Path) -> None:
         (runs_dir / "dp-1-aa" / "manifest.json").write_text("{")
