@@ -14,6 +14,8 @@ from labs.tensor_parallel import theory
 from labs.tensor_parallel.spec import TensorParallelParams
 from labs.worst import farthest, over_ranks
 
+COMPARED_STEPS = 20
+"""Steps that one process repeats: training is chaotic, and lets last bits grow step by step."""
 LOSS_TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 1e-4
 """Of the largest gradient: fp32 sums of the same numbers in another order."""
@@ -27,7 +29,7 @@ class Journal:
 
     start: nn.Module
     losses: list[tuple[float, float]] = field(default_factory=list)
-    """Split and whole, by step."""
+    """Split and whole, by step that one process repeats."""
     moved: list[Counter[str]] = field(default_factory=list)
     """S by op, by step."""
     layers: list[list[Counter[str]]] = field(default_factory=list)
@@ -36,9 +38,8 @@ class Journal:
     drift: float = 0.0
     way: float = 0.0
 
-    def note(self, split: float, whole: float, moved: Counter[str], layers: Sequence[Counter[str]]) -> None:
-        """Note one step."""
-        self.losses.append((split, whole))
+    def note(self, moved: Counter[str], layers: Sequence[Counter[str]]) -> None:
+        """Note what one step moved."""
         self.moved.append(moved)
         self.layers.append([Counter(layer) for layer in layers])
 

@@ -68,19 +68,25 @@ def run(ctx: Context, params: ThreeDParams) -> None:
     proof = proofs.Proof(ctx, schedule, engine, alone)
     inputs, _ = _own_part(ctx, params, schedule, axes, batches(0))
     engine.agree(inputs[0] if inputs else None)
+    last = min(params.steps, proofs.COMPARED_STEPS)
     for step in range(params.steps):
         ctx.step(step, params.steps)
         data = batches(step)
         optimizer.zero_grad()
-        expected = alone.backward(data)
+        repeated = step < last
+        expected = alone.backward(data) if repeated else None
         ctx.comms.barrier()
         proof.begin()
         losses = engine.step(*_own_part(ctx, params, schedule, axes, data))
-        proof.gradients(losses, expected)
-        proof.norms(engine.clip(params.clip), alone.clip())
+        if expected is not None:
+            proof.gradients(losses, expected)
+        proof.norms(engine.clip(params.clip), alone.clip() if repeated else None)
         with ctx.span("optimizer", "SGD"):
             optimizer.step()
-        alone.update()
+        if repeated:
+            alone.update()
+        if step + 1 == last:
+            proof.parameters()
         if losses:
             ctx.scalar("loss", float(torch.stack(losses).mean()))
         if planned is None:
