@@ -195,7 +195,7 @@ def _step(size: int, step: int, steps: int) -> Iterator[AnyEvent]:
             hash=f"{(step * 2654435761) % (1 << 32):08x}",
             step=step,
         )
-    if step % 12 == 0:
+    if step % 12 == 1:
         yield Sample(
             t=begin + 39 * MS,
             node="node0",

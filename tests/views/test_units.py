@@ -30,6 +30,8 @@ def test_duration(seconds: float, text: str) -> None:
         (True, "", "yes"),
         (12, "steps", "12 steps"),
         (2.98119e-07, "", "2.9812e-07"),
+        (262144.0, "", "262144"),
+        (5e12, "", "5e+12"),
         (3145728, "B", "3.15 MB"),
         (True, "B", "yes B"),
         ("below 0.1", "", "below 0.1"),
@@ -37,6 +39,10 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_number(value: float | int | str | bool | None, unit: str, text: str) -> None:
     assert units.number(value, unit) == text
+
+
+def test_allowance() -> None:
+    assert (units.allowance(6553.6, "B"), units.allowance(0.025, "s")) == ("6.55 kB", "0.025")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ FORMATS: dict[FormatName, Format] = {
         "a trace for Perfetto: ranks, lanes, messages, memory, loss", ".trace.json", chrome.write
     ),
     "csv": Format("tables of spans, scalars and samples in a folder or a .zip", "-csv", tables.write_csv),
-    "html": Format("one page with verdict, schedule, curves and log, for any browser", ".html", html.write),
+    "html": Format("one page for any browser: verdict, schedule, curves, log", ".html", html.write),
     "json": Format("result and all events in one document", ".json", tables.write_json),
     "svg": Format("the pictures: schedule, loss, bandwidth", ".svg", svg.write),
 }

@@ -19,7 +19,7 @@ from workbench.exports.stream import Source
 from workbench.exports.svg import PLOT_HEIGHT, WIDTH, charts_of
 from workbench.views.gantt import GanttSnapshot
 from workbench.views.gantt_chart import Chart
-from workbench.views.units import number
+from workbench.views.units import allowance, number
 
 ACTIONS_AT_MOST = 20_000
 """Actions of measured steps in one page; older steps are left out beyond."""
@@ -105,7 +105,7 @@ def _checks(result: Result) -> str:
             escape(check.name),
             escape(number(check.measured, check.unit)),
             escape(number(check.expected, check.unit)),
-            escape("-" if check.tolerance is None else number(check.tolerance)),
+            escape("-" if check.tolerance is None else allowance(check.tolerance, check.unit)),
             escape(check.shows),
         )
         for check in result.checks

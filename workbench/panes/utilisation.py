@@ -25,7 +25,7 @@ class UtilisationPane(Pane[UtilisationSnapshot]):
         """Return the nodes, their GPUs, then one line a rank."""
         if not snapshot.nodes:
             self.say("")
-            ended = "the run ended before its first sample"
+            ended = "it ended before its first sample"
             return self.waiting(ended if snapshot.over else "waiting for the first sample")
         if not any(node.gpus for node in snapshot.nodes):
             self.say(snapshot.nodes[0].note or "no GPU")

@@ -29,7 +29,7 @@ class WorkbenchScreen(Screen[None], inherit_bindings=False):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "app.focus_next", "to the next field or pane", show=False),
-        Binding("shift+tab", "app.focus_previous", "to the one before", show=False),
+        Binding("shift+tab", "app.focus_previous", "to the field or pane before", show=False),
         Binding("y", "copy", "copy the focused pane", show=False),
         Binding("w", "save", "write the focused pane to a file", show=False),
     ]

@@ -21,12 +21,17 @@ from workbench.panes.keys_footer import KeysFooter
 SAID_S = 15.0
 
 
+class Formats(OptionList):
+    """A list whose Enter is seen in the footer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "export", key_display="enter")]
+
+
 class ExportDialog(ModalScreen[FormatName | None], inherit_bindings=False):
     """Asks for the format; None where the person left without one."""
 
     DEFAULT_CSS = "ExportDialog { align: center middle; background: $background 60%; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "export"),
         Binding("escape,e,q", "leave", "export nothing", key_display="esc"),
     ]
 
@@ -35,16 +40,12 @@ class ExportDialog(ModalScreen[FormatName | None], inherit_bindings=False):
         with Vertical(classes="dialog") as box:
             box.border_title = "export this run as"
             options = [Option(f"{name:<8}{one.says}", id=name) for name, one in FORMATS.items()]
-            yield OptionList(*options, markup=False)
+            yield Formats(*options, markup=False)
         yield KeysFooter()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter takes the format."""
         self.dismiss(next((name for name in FORMATS if name == event.option.id), None))
-
-    def action_take(self) -> None:
-        """Export as the format under the cursor."""
-        self.query_one(OptionList).action_select()
 
     def action_leave(self) -> None:
         """Close without a format."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from launcher.events import Measured
 
+COUNTED = 1e9
+"""Whole numbers below this are shown digit by digit."""
+
 
 def size(num_bytes: float) -> str:
     """Return bytes in decimal units, `4.19 MB`; -1 (not known) is a dash."""
@@ -40,7 +43,8 @@ def number(value: Measured, unit: str = "") -> str:
     if isinstance(value, bool):
         text = "yes" if value else "no"
     elif isinstance(value, float):
-        text = f"{value:.5g}"
+        whole = value.is_integer() and abs(value) < COUNTED
+        text = f"{value:.0f}" if whole else f"{value:.5g}"
     else:
         text = str(value)
     return f"{text} {unit}".strip()
