@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TextIO
+
+from labs.params import ParameterError
 
 NAME = "workbench"
 
@@ -37,8 +40,14 @@ def _nowhere(number: int) -> TextIO:
 
 
 def say(text: str) -> None:
-    """Write a line to stdout; quiet where its reader has left (`| head`)."""
-    write(sys.stdout, text + "\n")
+    """Write a line to stdout; quiet where its reader has left (`| head`).
+
+    Raises:
+        ParameterError: it leads to a disk that is full, and somebody will look for it there.
+    """
+    trouble = write(sys.stdout, text + "\n")
+    if trouble in (errno.ENOSPC, errno.EDQUOT):
+        raise ParameterError("stdout", f"{os.strerror(trouble)}; free some space, or write it elsewhere")
 
 
 def tell(text: str) -> None:
@@ -51,13 +60,18 @@ def complain(message: str) -> None:
     tell(f"{NAME}: " + " ".join(message.split()))
 
 
-def write(stream: TextIO, text: str) -> None:
-    """Write and flush; from the first failure on the stream leads nowhere, so that no later write fails."""
+def write(stream: TextIO, text: str) -> int:
+    """Write and flush; from the first failure on the stream leads nowhere, so that no later write fails.
+
+    Returns that failure's error number, else 0.
+    """
     try:
         stream.write(text)
         stream.flush()
-    except OSError:
+    except OSError as error:
         lead_nowhere(stream)
+        return error.errno or errno.EIO
+    return 0
 
 
 def lead_nowhere(stream: TextIO) -> None:

@@ -89,6 +89,17 @@ def test_what_is_no_folder_of_runs_is_said_to_be_what_it_is(
         assert shown.err.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_an_output_that_was_lost_on_a_full_disk_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert cli.main(["--list"]) == 2
+    told = "workbench: stdout: No space left on device; free some space, or write it elsewhere\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_folder_of_runs_that_does_not_exist_has_none(
     runs_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
