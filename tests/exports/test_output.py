@@ -129,6 +129,9 @@ def test_a_run_without_a_schedule_has_no_picture(tmp_path: Path, capsys: pytest.
     run = data_parallel_run(tmp_path / "run")
     assert main(["--replay", str(run), "--gantt"]) == 2
     assert "told no schedule" in capsys.readouterr().err
+    (run / "result.json").write_text("{")
+    assert main(["--replay", str(run), "--gantt"]) == 2
+    assert capsys.readouterr().err.startswith(f"workbench: --gantt: {run}: its manifest or result cannot be ")
 
 
 def test_the_schedule_stands_above_the_verdict_of_a_run(

@@ -28,8 +28,10 @@ class Source:
         ParameterError: the folder's manifest or result cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, flag: str = FLAG) -> None:
+        """`flag` is the one by which the run was asked for."""
         self.folder = folder
+        self._flag = flag
         self.unreadable = 0
         record = folder / EVENTS
         self._end = record.stat().st_size if record.exists() else 0
@@ -37,9 +39,11 @@ class Source:
             self.manifest: Manifest = read_manifest(folder)
             self.result: Result | None = read_result(folder)
         except FileNotFoundError:
-            raise ParameterError(FLAG, f"{folder} holds no run: it has no manifest.json") from None
+            raise ParameterError(self._flag, f"{folder} holds no run: it has no manifest.json") from None
         except (OSError, msgspec.DecodeError) as error:
-            raise ParameterError(FLAG, f"{folder}: its manifest or result cannot be read: {error}") from None
+            raise ParameterError(
+                self._flag, f"{folder}: its manifest or result cannot be read: {error}"
+            ) from None
 
     def events(self) -> Iterator[AnyEvent]:
         """Yield the events of the record, each pass from the first.
@@ -52,7 +56,7 @@ class Source:
             while pieces := self._read(tail):
                 yield from pieces
         except OSError as error:
-            raise ParameterError(FLAG, f"{tail.path}: {error.strerror or error}") from None
+            raise ParameterError(self._flag, f"{tail.path}: {error.strerror or error}") from None
         self.unreadable = tail.unreadable
 
     def _read(self, tail: Tail) -> list[AnyEvent]:
@@ -73,4 +77,4 @@ class Source:
             ):
                 yield from lines
         except OSError as error:
-            raise ParameterError(FLAG, f"{tail.path}: {error.strerror or error}") from None
+            raise ParameterError(self._flag, f"{tail.path}: {error.strerror or error}") from None

@@ -24,7 +24,7 @@ def schedule(folder: Path, encoding: str | None) -> str:
     Raises:
         ParameterError: the run cannot be read, or told no schedule.
     """
-    source = Source(folder)
+    source = Source(folder, FLAG)
     view = GanttView(source.manifest)
     for event in source.events():
         view.feed(event)
