@@ -16,6 +16,7 @@ from tests.app.conftest import RECORDED, Compare
 from tests.app.fakes import NARROW, WIDE, Outside, app_of, screen_text
 from tests.app.pilot import until, until_seen
 from workbench import history
+from workbench.screens.dialog import Confirm
 from workbench.screens.history import HistoryScreen
 from workbench.screens.run import RunScreen
 
@@ -120,6 +121,11 @@ async def test_a_person_goes_through_the_history(
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.press("h")
         await until_seen(pilot, "history: 3 of 3 runs")
+        unseen = Confirm("sure?")
+        app.push_screen(unseen)
+        unseen.action_answer(True)
+        await until_seen(pilot, "sure?")
+        await pilot.press("n")
         await pilot.press("n", *"see", "enter")
         await until_seen(pilot, " see ")
         assert history.read_note(kept / "dp-killed") == "see"

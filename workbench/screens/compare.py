@@ -114,7 +114,7 @@ class CompareScreen(WorkbenchScreen):
         titles = [(str(place + 1), pane.short) for place, pane in enumerate(self.panes)]
         self._bar.show(titles, -1 if self.active is None else self.active)
         if self.active is not None:
-            self.panes[self.active].focus()
+            self.set_focus(self.panes[self.active])
 
     def action_pane(self, place: int) -> None:
         """Show one pane alone; the same key again, back to the grid."""

@@ -15,7 +15,7 @@ from workbench.screens.typed import TypedInput
 
 
 class Confirm(ModalScreen[bool], inherit_bindings=False):
-    """Asks before something cannot be undone; anything but `y` means no."""
+    """Asks before something cannot be undone; anything but `y` means no, a `y` before it was seen nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -25,6 +25,14 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
     def __init__(self, question: str) -> None:
         super().__init__()
         self._question = question
+        self._seen = False
+
+    def on_mount(self) -> None:
+        """On a slow link keys come together: those meant for what was there before are no answer."""
+        self.call_after_refresh(self._is_seen)
+
+    def _is_seen(self) -> None:
+        self._seen = True
 
     def compose(self) -> ComposeResult:
         """The question in a box."""
@@ -34,7 +42,8 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
 
     def action_answer(self, answer: bool) -> None:
         """Close with the answer."""
-        self.dismiss(answer)
+        if self._seen or not answer:
+            self.dismiss(answer)
 
 
 class Ask(ModalScreen[str | None], inherit_bindings=False):

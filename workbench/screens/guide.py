@@ -109,19 +109,19 @@ class GuidePanel(VerticalScroll, can_focus=True):
     def focus_best(self) -> None:
         """Focus the field of the answer where one is asked, else the panel."""
         if self.has_class("-asks") and not self._answered():
-            self.query_one("#guide-answer").focus()
+            self.screen.set_focus(self.query_one("#guide-answer"))
         else:
-            self.focus()
+            self.screen.set_focus(self)
 
     def redraw(self) -> None:
         """Draw the step in view, after anything has changed."""
-        if not self.is_mounted or not self.content_size.width:
-            return  # without a width yet, or hidden: drawn once it has one
+        if not self.is_mounted:
+            return
         self._width = self.content_size.width
-        width = max(20, self._width - MARGIN)
-        text, below = self._drawn(width)
-        self.query_one("#guide-text", Static).update(text)
-        self.query_one("#guide-below", Static).update(below)
+        if self._width:  # without one yet, or hidden: drawn once it has a width
+            text, below = self._drawn(max(20, self._width - MARGIN))
+            self.query_one("#guide-text", Static).update(text)
+            self.query_one("#guide-below", Static).update(below)
         step = self.step
         asks = step is not None and step.question is not None and not step.question.choices
         waits = self._waiting_for() is not None
@@ -298,7 +298,7 @@ class GuidePanel(VerticalScroll, can_focus=True):
         elif step.pane:
             self.post_message(self.PaneWanted(step.pane, asked=True))
         elif step.question is not None and not step.question.choices:
-            self.query_one("#guide-answer").focus()
+            self.screen.set_focus(self.query_one("#guide-answer"))
         elif step.question is None and not (step.commands or step.refused):
             self.action_turn(1)
 
@@ -336,7 +336,7 @@ class GuidePanel(VerticalScroll, can_focus=True):
             self.changed(str(error))
             return
         self.changed()
-        self.focus()
+        self.screen.set_focus(self)
         self.scroll_end(animate=False)
 
 

@@ -91,7 +91,7 @@ class HistoryScreen(WorkbenchScreen):
 
     def on_input_submitted(self) -> None:
         """From the filter into the list."""
-        self.query_one("#history").focus()
+        self.set_focus(self.query_one("#history"))
 
     def _fill(self) -> None:
         box = self.query_one("#history", OptionList)
@@ -152,7 +152,7 @@ class HistoryScreen(WorkbenchScreen):
 
     def action_filter(self) -> None:
         """Type words that a run must have."""
-        self.query_one("#filter", Input).focus()
+        self.set_focus(self.query_one("#filter", Input))
 
     def action_order(self) -> None:
         """Sort by the next thing."""
@@ -229,7 +229,7 @@ class HistoryScreen(WorkbenchScreen):
         field = self.query_one("#filter", Input)
         if self.focused is field:
             field.value = ""
-            self.query_one("#history").focus()
+            self.set_focus(self.query_one("#history"))
         else:
             self.dismiss()
 

@@ -29,10 +29,13 @@ from workbench.session import RunOptions, check, torchrun_command, workbench_com
 Device = Literal["auto", "cpu", "cuda"]
 
 
+RUN = "run the lab with these parameters"
+
+
 class RunButton(Button, inherit_bindings=False):
     """Enter presses it; help and palette call that by what it does."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "press", "run", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "press", "run", show=False, tooltip=RUN)]
 
 
 class LabScreen(WorkbenchScreen):
@@ -40,7 +43,7 @@ class LabScreen(WorkbenchScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back"),
-        Binding("ctrl+r", "run", "run", tooltip="run the lab with these parameters"),
+        Binding("ctrl+r", "run", "run", tooltip=RUN),
         Binding("tab", "app.focus_next", "next field", show=True),
         Binding("g", "guide", "guide", tooltip="the guide, or the form again"),
         Binding("o", "source", "source", tooltip="the lab's source"),
@@ -195,7 +198,7 @@ class LabScreen(WorkbenchScreen):
         if self.has_class("-guide"):
             self.guide.focus_best()
         else:
-            self.query_one("#run").focus()
+            self.set_focus(self.query_one("#run"))
 
     def action_exercises(self) -> None:
         """Open the lab's exercises, if it has some."""
@@ -213,9 +216,9 @@ class LabScreen(WorkbenchScreen):
     def action_back(self) -> None:
         """Out of a field first, then to the list of labs."""
         if self.focused is not None and self.focused.id == "guide-answer":
-            self.guide.focus()
+            self.set_focus(self.guide)
         elif isinstance(self.focused, Input):
-            self.query_one("#run").focus()
+            self.set_focus(self.query_one("#run"))
         elif self.has_class("-guide"):
             self.action_guide()
         else:

@@ -327,7 +327,7 @@ class RunScreen(WorkbenchScreen):
     def action_back(self) -> None:
         """From one pane to the grid, from the grid to the screen before."""
         if self.focused is not None and self.focused.id == "guide-answer":
-            self.query_one(GuidePanel).focus()
+            self.set_focus(self.query_one(GuidePanel))
         elif self.guided:
             self.action_guide()
         elif self.active is not None and not self.narrow:
