@@ -174,9 +174,10 @@ def check_ranks(spec: LabSpec, world_size: int) -> None:
         ParameterError: naming `--nproc` and the range allowed.
     """
     if not spec.min_ranks <= world_size <= spec.max_ranks:
+        count = "1 rank does" if world_size == 1 else f"{world_size} ranks do"
         raise ParameterError(
             "--nproc",
-            f"{world_size} ranks do not fit {spec.id}: allowed {spec.min_ranks} to {spec.max_ranks}",
+            f"{count} not fit {spec.id}: allowed {spec.min_ranks} to {spec.max_ranks}",
         )
 
 

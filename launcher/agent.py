@@ -38,6 +38,7 @@ from launcher.forked import forking
 from launcher.protocol import Warm
 from launcher.rundir import ProcessId
 from launcher.service import Launch, Service
+from launcher.stores import Stores
 
 if TYPE_CHECKING:
     from torch.multiprocessing.spawn import ProcessContext
@@ -111,6 +112,7 @@ class Elastic:
         self._control: RunControl | None = None
         self._codes: dict[int, int] = {}
         self._server: ProcessId | None = None
+        self._stores = Stores()
         multiprocessing_api: Any = torch.multiprocessing
         self._start: Callable[..., ProcessContext] = multiprocessing_api.start_processes
         # elastic_launch keeps the pids and exit codes of its ranks to itself, but starts them by this.
@@ -185,7 +187,6 @@ class Elastic:
 
     def launch(self, control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
         """Run the ranks of one warm run until all are gone; returns the codes of those that ended so."""
-        from torch._C._distributed_c10d import TCPStore
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -195,7 +196,7 @@ class Elastic:
         self._control, self._codes = control, {}
         # The store that the ranks will meet in, on a port of the system's choice. One node has no others to
         # agree with: torch's static rendezvous takes this store, where its c10d one spends 0.3 to 0.5 s.
-        store = TCPStore(LOCAL_ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        store = self._stores.new(LOCAL_ADDRESS)
         try:
             start = self._api.elastic_launch(self._config(control, store.port), rank.run)
             try:

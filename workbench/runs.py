@@ -109,10 +109,10 @@ def _some(folders: Sequence[Path]) -> str:
 
 
 def page(runs: Sequence[KeptRun], runs_dir: Path) -> str:
-    """The page of `workbench --runs`."""
+    """The page of `workbench --runs`; a run goes by its folder, which may have been renamed."""
     if not runs:
         return f"no runs in {runs_dir}"
-    width = max(len(run.manifest.run_id) for run in runs)
+    width = max(len(run.folder.name) for run in runs)
     lines = [f"{'run':<{width}}  status       ranks  seconds  checks"]
     for run in runs:
         wall = checks = ""
@@ -121,7 +121,7 @@ def page(runs: Sequence[KeptRun], runs_dir: Path) -> str:
             passed = sum(check.passed for check in run.result.checks)
             checks = f"{passed} of {len(run.result.checks)} passed" if run.result.checks else "none made"
         ranks = run.manifest.world_size
-        lines.append(f"{run.manifest.run_id:<{width}}  {run.status:<11}  {ranks:>5}  {wall:>7}  {checks}")
+        lines.append(f"{run.folder.name:<{width}}  {run.status:<11}  {ranks:>5}  {wall:>7}  {checks}")
     return "\n".join([*lines, "", f"in {runs_dir}"])
 
 

@@ -76,7 +76,7 @@ class TestALearnerFollowsTheGuide:
             await pilot.press("0", "full_stop", "2", "4", "enter")
             await until_seen(pilot, "you 0.24 ✓   measured 0.25")
             await pilot.press("n", "c")
-            await until_seen(pilot, "--nproc: 1 ranks do not fit dp")
+            await until_seen(pilot, "--nproc: 1 rank does not fit dp")
             await pilot.press("n")
             await until_seen(pilot, "what you found out")
             await until_seen(pilot, "Data parallel is done.")

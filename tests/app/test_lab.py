@@ -79,7 +79,7 @@ class TestALearnerChangesParameters:
     @pytest.mark.parametrize(
         ("keys", "message"),
         [
-            (("backspace", "1"), "--nproc: 1 ranks do not fit dp: allowed 2 to 64"),
+            (("backspace", "1"), "--nproc: 1 rank does not fit dp: allowed 2 to 64"),
             (("backspace", "x"), "--nproc: 'x' is not a whole number"),
             (("backspace",), "--nproc: '' is not a whole number"),
         ],

@@ -28,7 +28,7 @@ ERRORS = {
     "given twice": (["--run", "dp", "--seed", "1", "--seed=2"], ["--seed", "given twice"]),
     "no ranks": (["--run", "dp", "--nproc", "0"], ["--nproc", "0", ">= 1"]),
     "negative ranks": (["--run", "dp", "--nproc", "-1"], ["--nproc", "-1", ">= 1"]),
-    "too few ranks": (["--run", "dp", "--nproc", "1"], ["--nproc", "1 ranks do not fit dp", "2 to 64"]),
+    "too few ranks": (["--run", "dp", "--nproc", "1"], ["--nproc", "1 rank does not fit dp", "2 to 64"]),
     "too many ranks": (["--run", "dp", "--nproc", "65"], ["--nproc", "65", "2 to 64"]),
     "combination": (["--run", "dp", "--nproc", "8", "--batch", "4"], ["--batch", "4", "8 ranks"]),
     "negative seed": (["--run", "dp", "--seed", "-1"], ["--seed", "-1", ">= 0"]),

@@ -41,9 +41,9 @@ STORY: list[tuple[list[AnyEvent], str]] = [
     ([hello(0)], "0 of 2 ranks ready"),
     ([phase(0, "ready")], "1 of 2 ranks ready"),
     ([phase(1, "ready")], "2 ranks running"),
-    ([phase(0, "running", 4, 10)], "2 ranks running"),
-    ([phase(1, "running", 2, 10)], "step 3 of 10"),
-    ([Scalar(t=0, rank=0, step=2, name="loss", value=0.25)], "step 3 of 10, loss 0.25"),
+    ([phase(0, "running", 5, 10)], "2 ranks running"),
+    ([phase(1, "running", 3, 10)], "step 3 of 10"),
+    ([Scalar(t=0, rank=0, step=3, name="loss", value=0.25)], "step 3 of 10, loss 0.25"),
     ([phase(0, "done")], "step 3 of 10, loss 0.25"),
     ([phase(1, "done")], "done"),
 ]
@@ -81,7 +81,7 @@ def test_lines_come_with_news_and_not_with_every_step() -> None:
     progress.add([phase(0, "ready")])
     for step in range(100):
         clock.now += 0.1
-        progress.add([phase(0, "running", step, 100)])
+        progress.add([phase(0, "running", step + 1, 100)])
     progress.add([phase(0, "done")])
     progress.close()
     lines = stream.getvalue().splitlines()
@@ -107,13 +107,13 @@ def test_the_bar_fits_the_line_and_goes_away(monkeypatch: pytest.MonkeyPatch) ->
     stream, clock = Screen(), Clock()
     progress = Progress(stream, "dp", 1, clock)
     check = Check(t=0, rank=0, name="x", passed=False)
-    progress.add([phase(0, "running", 5, 10), check])
+    progress.add([phase(0, "running", 6, 10), check])
     drawn = stream.getvalue()
     assert drawn.startswith("\r\x1b[K")
     assert "step 6 of 10" in drawn
     assert len(drawn.removeprefix("\r\x1b[K")) < 60
     assert "\n" not in drawn
-    progress.add([phase(0, "running", 6, 10)])
+    progress.add([phase(0, "running", 7, 10)])
     assert stream.getvalue() == drawn, "not drawn more often than ten times a second"
     clock.now += 0.2
     progress.add([])

@@ -148,7 +148,7 @@ class TestReadingAGuide:
             ('theory = "dim * dim * layers * 4"', "", "a prediction needs theory"),
             ('unit = "B"', "unit = B", "the block cannot be read"),
             ('name = "plain"', "", "a run needs a name"),
-            ("nproc = 4", "nproc = 1", "--nproc: 1 ranks do not fit dp"),
+            ("nproc = 4", "nproc = 1", "--nproc: 1 rank does not fit dp"),
             ("nproc = 4", "batches = 4", "--batches"),
             ('unit = "B"', 'run = "other"', "no run named 'other'"),
             ('unit = "B"', "choices = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i']", "more than 8 choices"),

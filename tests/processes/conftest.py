@@ -19,9 +19,17 @@ def _serve(folder: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     """A warm agent that the tests of a module share, one run after another."""
     yield from _serve(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def runner(shared: Runner) -> Runner:
+    """The shared agent; where a test before has lost it, one failure is told and not one a test."""
+    if not session_members(shared.session):
+        pytest.fail("the agent of this module is gone: see the test that failed before")
+    return shared
 
 
 @pytest.fixture
