@@ -187,6 +187,7 @@ class Elastic:
 
     def launch(self, control: RunControl, telemetry: dict[str, str]) -> dict[int, int]:
         """Run the ranks of one warm run until all are gone; returns the codes of those that ended so."""
+        from torch._C._distributed_c10d import TCPStore
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -196,7 +197,9 @@ class Elastic:
         self._control, self._codes = control, {}
         # The store that the ranks will meet in, on a port of the system's choice. One node has no others to
         # agree with: torch's static rendezvous takes this store, where its c10d one spends 0.3 to 0.5 s.
-        store = self._stores.new(LOCAL_ADDRESS)
+        store = self._stores.new(
+            lambda: TCPStore(LOCAL_ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        )
         try:
             start = self._api.elastic_launch(self._config(control, store.port), rank.run)
             try:

@@ -1,4 +1,4 @@
-"""The store in which the ranks of a run meet: a new one a run, served by the agent.
+"""The store in which the ranks of a run meet: a new one a run, on a port that the agent never had before.
 
 torch keeps the servers of a process by their ports and never forgets one that has ended. On a port that had
 one before, it would not find the new server but start another beside it, which fails: address already in
@@ -7,10 +7,19 @@ use. The system gives ports out again, after some hundred runs of an agent likel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
+
+class Served(Protocol):
+    """A store that is served by this process while it is held."""
+
+    @property
+    def port(self) -> int:
+        """The port that the system chose for it."""
+
+
+S = TypeVar("S", bound=Served)
 
 
 class Stores:
@@ -19,13 +28,11 @@ class Stores:
     def __init__(self) -> None:
         self._ports: set[int] = set()
 
-    def new(self, address: str) -> TCPStore:
-        """Return a store at `address` on a port of the system's choice; it is served while it is held."""
-        from torch._C._distributed_c10d import TCPStore
-
-        refused = []  # held until one is found: the system gives no port twice at once
+    def new(self, make: Callable[[], S]) -> S:
+        """Return what `make` made, on a port that none had before; it is called until there is one."""
+        refused = []  # held until then: the system gives no port twice at once
         while True:
-            store = TCPStore(address, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+            store = make()
             if store.port not in self._ports:
                 self._ports.add(store.port)
                 return store
