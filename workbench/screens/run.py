@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,6 +34,8 @@ ROOMY_LINES = 56
 FAILURE_LINES = 16
 BESIDE_COLUMNS = 180
 """From this width on the whole grid has room beside the guide."""
+PANE_SHARE, REST_S = 0.015, 2.0
+"""Of a core that drawing one pane may take: one that costs more rests for a while, at most so long."""
 LOST_EVERY_S = 2
 """How often an attached run is looked after: whether the process that serves it is still there."""
 FALLBACK = ("ranks", "communication", "checks", "log")
@@ -93,6 +96,8 @@ class RunScreen(WorkbenchScreen):
         self.rank: int | None = None
         self.stopping = False
         self._ticks = 0
+        self._rests: dict[str, float] = {}
+        """Until when (monotonic) a pane that was costly to draw is left as it is."""
         self._over = False
         self._tabs = False
         self._header = RunHeader(feed.manifest, spec, ascii_only=ascii_only, owned=owned)
@@ -169,12 +174,19 @@ class RunScreen(WorkbenchScreen):
         self._header.show(run)
         self._reveal_failure()
         for name, pane in self.panes.items():
-            every = max(1, round(self.workbench.options.refresh_hz / pane.MAX_HZ))
-            if pane.is_shown and (pane.shown is None or run.over or self._ticks % every == 0):
+            if pane.is_shown and (run.over or self._is_due(pane)):
+                began = time.thread_time()
                 pane.show(self.feed.views[name].snapshot())
+                rest = (time.thread_time() - began) / PANE_SHARE
+                self._rests[name] = time.monotonic() + min(rest, REST_S)
         if run.over != self._over:
             self._over = run.over
             self.refresh_bindings()
+
+    def _is_due(self, pane: Pane[Any]) -> bool:
+        every = max(1, round(self.workbench.options.refresh_hz / pane.MAX_HZ))
+        in_turn = self._ticks % every == 0 and time.monotonic() >= self._rests.get(pane.NAME, 0.0)
+        return pane.shown is None or in_turn
 
     def _reveal_failure(self) -> None:
         failed = self.feed.views["failure"].snapshot().failure is not None
