@@ -14,6 +14,7 @@ import torch
 from labs.comms import Comms
 
 SMALL = 1e-3
+"""Of the first loss: what has fallen below it may be equal by rank, and is held to it in comparisons."""
 
 
 def worst(numbers: Iterable[float]) -> float:
